@@ -216,11 +216,7 @@ class _Trial(Generic[S]):
             finally:
                 driver.close()
             expected = source.expected()
-        # Compared by what they are, as not all records can be hashed.
-        given, came = Counter(map(repr, expected)), Counter(map(repr, found))
-        by_name = {repr(record): record for record in (*expected, *found)}
-        missing = [by_name[name] for name in (given - came).elements()]
-        doubled = [by_name[name] for name in (came - given).elements()]
+        missing, doubled = _more_of(expected, found), _more_of(found, expected)
         return _Outcome(killed, len(found), missing, doubled)
 
     def _attempt(self, driver: TestDriver, source: S, kill: Kill) -> bool:
@@ -250,6 +246,8 @@ class _Trial(Generic[S]):
                 said.seek(0)
                 text = said.read().decode(errors="replace")[-_SAID_BYTES:]
                 raise ReceiverTestError(f"the receiver ended with {child.returncode}: {text}")
+            if driver.failed_for_good is not None:
+                raise ReceiverTestError(f"the receiver cannot work: {driver.failed_for_good}")
             return child.returncode == -signal.SIGKILL
 
     def _await_end(self, driver: TestDriver, source: S, has_ended: Callable[[float], bool]) -> None:
@@ -258,12 +256,21 @@ class _Trial(Generic[S]):
         while not (driver.is_registered or has_ended(_LOOK_S)):
             if time.monotonic() > began_s + _START_S:
                 raise ReceiverTestError(f"the receiver did not start within {_START_S:g} s")
-        count, since_s = -1, time.monotonic()
+        count, since_s, has_all = -1, time.monotonic(), False
         while not has_ended(_LOOK_S):
             seen, count = count, driver.count
             if count != seen:
                 since_s = time.monotonic()
+                expected = source.expected()
+                has_all = count >= len(expected) and not _more_of(expected, driver.records())
             # What comes twice, and the acknowledgements, come after all there is.
-            idle_s = _AFTER_S if count >= len(source.expected()) else self._idle_s
-            if time.monotonic() > since_s + idle_s:
+            if time.monotonic() > since_s + (_AFTER_S if has_all else self._idle_s):
                 return
+
+
+def _more_of(records: list[Any], others: list[Any]) -> list[Any]:
+    """Return what is more often among records than among others."""
+    # By what they are, as not all records can be hashed.
+    by_name = {repr(record): record for record in records}
+    more = Counter(map(repr, records)) - Counter(map(repr, others))
+    return [by_name[name] for name in more.elements()]

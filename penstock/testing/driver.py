@@ -60,6 +60,7 @@ class TestDriver:
         errors: What the receiver told of its errors, with tracebacks.
         addresses: Where the receiver listens.
         events: ``registered`` for each attempt, ``deregistered: <why>`` for its end.
+        failed_for_good: Why no attempt can work, as the receiver told; None: it did not.
     """
 
     __test__ = False  # It is no test, whatever its name begins with.
@@ -80,6 +81,7 @@ class TestDriver:
         self.errors: list[str] = []
         self.events: list[str] = []
         self.addresses: tuple[str, ...] = ()
+        self.failed_for_good: str | None = None
         pairs = {"spark.penstock.memory.size": "64m", **settings}
         self.settings = replace(
             Settings.from_pairs([(key, str(value)) for key, value in pairs.items()]),
@@ -142,6 +144,8 @@ class TestDriver:
             self.events.append(f"deregistered: {message.message}")
         if isinstance(message, ReportError):
             self.errors.append(f"{message.message}\n{message.error}".strip())
+            if message.permanent:
+                self.failed_for_good = self.errors[-1]
             return None
         return None if isinstance(message, ReportRateStatus) else Ok()
 

@@ -23,17 +23,8 @@ class RunningReceiver:
 
     def __init__(self, driver: TestDriver, receiver: object) -> None:
         self._driver = driver
-        self._error: BaseException | None = None
-        launch = driver.launch(receiver)
-
-        def run() -> None:
-            try:
-                run_attempt(launch, ensure_block_server=lambda launch: None)
-            except BaseException as error:  # noqa: BLE001  # of an attempt; `stop` raises it
-                self._error = error
-
-        self._thread = OwnedThread(run, "testing-receiver")
-        self._thread.start()
+        self._receiver = receiver
+        self.start()
 
     @property
     def records(self) -> list[Any]:
@@ -126,6 +117,20 @@ class RunningReceiver:
     def restart(self) -> None:
         """Have the receiver stop and start in its process, as ``penstock restart`` does."""
         self._driver.send(RestartReceiver("the test asked for it"))
+
+    def start(self) -> None:
+        """Start another attempt after a `stop`, which goes on from the stream's last position."""
+        self._error: BaseException | None = None
+        launch = self._driver.launch(self._receiver)
+
+        def run() -> None:
+            try:
+                run_attempt(launch, ensure_block_server=lambda launch: None)
+            except BaseException as error:  # noqa: BLE001  # of an attempt; `stop` raises it
+                self._error = error
+
+        self._thread = OwnedThread(run, "testing-receiver")
+        self._thread.start()
 
     def stop(self, timeout_s: float = _STOP_S) -> None:
         """Stop gracefully; all that was stored is durable then. May be called again.
