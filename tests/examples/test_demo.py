@@ -68,7 +68,7 @@ def test_the_log_folder_of_the_user_is_used_and_kept_and_can_be_used_again(
         assert len(list(log.glob("*/receivedBlockMetadata/*.log"))) >= runs
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_interrupt` ends a program so.
 def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Run]) -> None:
     demo = run(DEMO, "--seconds", "600", "--rate", "2000")
     demo.wait_for_line(lambda line: re.match(r"\d\d:\d\d:\d\d  ", line) is not None, START_BOUND_S)

@@ -40,7 +40,8 @@ def crossed(hosts: list[Host]) -> tuple[int, int]:
     return sum(came for came, _ in counted), sum(left for _, left in counted)
 
 
-@pytest.mark.long
+# `tests/system/test_hosts.py` loses a host, `test_killed_queries` what a query reads from.
+@pytest.mark.exhaustive
 def test_a_query_is_exact_when_a_host_of_its_receivers_is_lost_for_good(
     cluster: HostCluster,
     tmp_path: Path,

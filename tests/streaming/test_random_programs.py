@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.bounds import HANG_S
@@ -119,7 +119,7 @@ def run_penstock(sc: Any, folder: str, chosen: list[Program], batches: Any) -> R
 @pytest.mark.slow
 @pytest.mark.timeout(0 if _SOAK else 600)
 @settings(
-    max_examples=_SOAK or 2,
+    max_examples=_SOAK or 1,
     derandomize=not _SOAK,
     database=None,
     deadline=None,
@@ -131,6 +131,8 @@ def run_penstock(sc: Any, folder: str, chosen: list[Program], batches: Any) -> R
 def test_random_programs_give_what_pyspark_gives(
     sc: Any, chosen: list[Program], batches: dict[str, list[list[Any]]]
 ) -> None:
+    # The first that Hypothesis draws has none.
+    assume(any(map(any, batches.values())))
     folder = tempfile.mkdtemp(prefix="random-programs-")
     try:
         expected = run_pyspark(sc, os.path.join(folder, "pyspark"), chosen, batches)

@@ -112,7 +112,7 @@ def test_a_full_disk_holds_the_stream_up_and_loses_nothing(tmp_path: Path) -> No
 
 STATES_WAIT = "could not be saved, because the disk of the checkpoint directory is full"
 GIVEN_UP = "was given up by the stop while its states waited to be saved"
-STOP_S = 8
+STOP_S = 4
 NAMES = ("batches", "states", "mapped", "windows")
 
 
@@ -192,10 +192,10 @@ def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: P
             driver.wait_until_started()
             for told in (1, 2):
                 before = count()
-                await_condition(driver, lambda: count() > before + 5, "batches")  # noqa: B023
+                await_condition(driver, lambda: count() > before + 2, "batches")  # noqa: B023
                 fill_until(driver, told)
                 standing = count()
-                for _ in range(30):
+                for _ in range(15):
                     fill(disk)
                     time.sleep(0.1)
                 assert count() == standing, "the batches wait"

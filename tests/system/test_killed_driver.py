@@ -88,15 +88,11 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     assert set(range(found[0])) <= processed
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_recovered_driver` and `test_encryption` kill theirs at any moment.
 @pytest.mark.timeout(720)
 @pytest.mark.parametrize(
     ("positions", "encrypted"),
-    [
-        pytest.param(False, False, id="plain"),
-        # `test_encryption` kills an encrypted one, too, at another moment.
-        pytest.param(True, True, id="encrypted", marks=pytest.mark.exhaustive),
-    ],
+    [pytest.param(False, False, id="plain"), pytest.param(True, True, id="encrypted")],
 )
 def test_a_driver_that_is_started_again_processes_all_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, positions: bool, encrypted: bool

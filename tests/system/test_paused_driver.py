@@ -26,6 +26,7 @@ def test_a_driver_that_was_paused_for_longer_than_the_lease_loses_nothing(tmp_pa
         "batch_s": 4,
         "settings": {
             "spark.penstock.blockServer.lease": "3s",
+            "spark.penstock.askTimeout": "10s",
             "spark.streaming.gracefulStopTimeout": "200s",
         },
     }

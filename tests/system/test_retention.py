@@ -75,7 +75,7 @@ def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: 
     folder.mkdir()
     with (
         Feeder(line_bytes=1000) as feeder,
-        own_mounts(f"mount -t tmpfs -o size=64m tmpfs {folder}") as (command, holder),
+        own_mounts(f"mount -t tmpfs -o size=32m tmpfs {folder}") as (command, holder),
     ):
         config = {
             "master": "local[3]",
@@ -92,7 +92,7 @@ def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: 
         }
         with driver_process(tmp_path, config, command) as driver:
             driver.wait_until_started()
-            feeder.await_acknowledged(90_000)
+            feeder.await_acknowledged(45_000)
             driver.stop()
             first = driver.numbers()
             assert "retained blocks go before their time, the oldest first" in driver.log()
@@ -105,7 +105,7 @@ def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: 
             os.posix_fallocate(other.fileno(), 0, free.f_bavail * free.f_frsize - (1500 << 10))
         with driver_process(tmp_path, config, command) as driver:
             driver.wait_until_started()
-            feeder.await_acknowledged(20_000)
+            feeder.await_acknowledged(10_000)
             total = feeder.finish()
             driver.stop()
             assert "LogFullError" in driver.log()

@@ -41,7 +41,7 @@ def three(own: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clu
         yield made
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_direct_stream` kills a broker that is started again.
 def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(
     sc: Any, three: Cluster, run: Callable[..., Running], tracker: Tracker
 ) -> None:
