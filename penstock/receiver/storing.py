@@ -19,9 +19,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from penstock.blockstore import BlockKind
+from penstock.blockstore.builder import WITHOUT_OFFSETS
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.receiver.assembler import (
     LARGE_RECORD,
@@ -51,6 +53,7 @@ from penstock.receiver.validation import InvalidRecordError, Validation
 from penstock.wait_clock import WaitClock
 
 _LEASE_STEP_S = 1.0
+_LF, _CR = b"\n\r"
 _KINDS = {
     Framing.LINES: BlockKind.LINES,
     Framing.NEWLINE: BlockKind.BYTE_LINES,
@@ -577,6 +580,9 @@ class Storing:
             raise TypeError(
                 f"store(data, framing={framing!r}) takes bytes, not {type(data).__name__}"
             ) from None
+        if kind in WITHOUT_OFFSETS and (lines := self._whole_lines(kind, framed)):
+            yield LinesPiece(kind, framed, lines)
+            return
         for found in reader.frames(reader_of(framed)):
             self._account_dropped(reader, position)
             if isinstance(found, Lines):
@@ -584,6 +590,15 @@ class Storing:
                 yield LinesPiece(kind, memoryview(bytes(found.data)), found.number)
             else:
                 yield FramesPiece(kind, *found)
+
+    def _whole_lines(self, kind: BlockKind, data: memoryview) -> int:
+        """Return how many lines data are that can enter a block as they are; 0: they cannot."""
+        if not 0 < len(data) <= self._assembler.max_record_bytes or data[-1] != _LF:
+            return 0
+        found = np.frombuffer(data, np.uint8)
+        if kind is BlockKind.LINES and (found == _CR).any():
+            return 0
+        return int(np.count_nonzero(found == _LF))
 
     def _pass_pieces(
         self, door: StoreDoor, pieces: Iterator[Piece], finish: Callable[[], None], position: Any

@@ -22,6 +22,8 @@ module, which needs the extra of its name only where the receiver runs.
 `kinesis`          the shards of an AWS Kinesis stream
 `syslog`           syslog over UDP, TCP and TLS
 `growing_files`    files that grow and rotate
+`_growing_file`    which file is which, by inode and content
+`_file_content`    what a file holds, also a compressed one
 `datagrams`        UDP and Unix datagrams
 `formats`          values of messages as typed columns
 `_common`          what sources of messages share

@@ -1,0 +1,539 @@
+"""`GrowingFilesReceiver`: the lines of files that grow, whatever rotates them; each line once.
+
+What must hold
+--------------
+
+* A line is stored when it has ended, and not before. One whose file is gone before it ended is a
+  dead letter.
+* The place of each file is durable together with the lines before it: a receiver that was killed
+  goes on there. With the place goes what the file is: device, inode, a digest of its first bytes, a
+  checksum of the last before the place.
+* A file that was renamed is gone on with. A file that was truncated, replaced, or whose inode was
+  used again is another one, read from its beginning. A copy or a compressed file of one that was
+  read, with a name that is asked for, is gone on with where the reading of that one ended; lines
+  that only it has are stored.
+* A compressed file is unpacked to its end before a line of it is stored.
+* What an idle look costs bounds how often it is done: a hundredth of a processor for the files,
+  and another for looking for new ones.
+
+A file is looked at by its size and time of change only, and read when these change: the bytes
+before its place are read along, and compared. `_growing_file` knows which file is which,
+`_file_content` what is in one.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+
+from penstock._arguments import refused
+from penstock.blockstore.lines import line_column, line_ends
+from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
+from penstock.receiver.door import acknowledge_nothing
+from penstock.sources._file_content import (
+    CompressedContent,
+    Content,
+    CutContentError,
+    Key,
+    open_content,
+    read,
+)
+from penstock.sources._growing_file import TAIL, FileTable, GrowingFile
+from penstock.threads import OwnedThread
+
+_LOOK_S = 0.25
+_DISCOVER_S = 1.0
+_SHARE = 100
+"""An idle look takes at most one part in so many of the time."""
+_LEAST_BUFFER = 64 << 10
+_TURN = 32
+"""Buffers that are read of one file before others have their turn."""
+_OPEN_FILES = 256
+_QUIET_S = 10.0
+_START = 64 << 10
+_JOIN_S = 5.0
+
+
+@dataclass(slots=True)
+class _Later:
+    """A file that cannot be read yet, and when it is looked at again."""
+
+    size: int
+    changed_ns: int
+    since_s: float
+    look_s: float
+
+
+class GrowingFilesReceiver(Receiver):
+    """Stores each line that is written to the files of some patterns, once.
+
+    Files may be rotated: renamed, copied and truncated, compressed (``.gz``, ``.bz2``, ``.xz``,
+    ``.zst``). Let the patterns match the rotated names, too (``/var/log/app.log*``): then nothing
+    is lost either when the receiver was away for several rotations. A file with a name that is not
+    asked for is read to its end if it was asked for before.
+
+    Each line is stored exactly once, also when receiver or driver are killed: the places of all
+    files are the stream's position.
+
+    Args:
+        patterns: Paths of files, with ``*``, ``?``, ``[...]`` and ``**``; one or many.
+        start: Where a new stream begins: ``"beginning"``, or ``"end"`` for what is added from then
+            on to the files that are there. Files that come later are read from their beginning.
+        columns: Whether lines are stored as columns: ``path``, ``offset`` (of the line's first byte
+            in the file, unpacked) and ``value`` (its bytes without the end).
+        text: Whether a line is a ``str``, else ``bytes``. Text ends with LF, CR LF or CR, and what
+            is not UTF-8 comes out as U+FFFD; bytes end with LF.
+        max_line_bytes: A longer line is a dead letter.
+        host: The host that has the files; None: any executor has them.
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        TypeError, ValueError: An argument is not accepted.
+    """
+
+    def __init__(
+        self,
+        patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        start: str = "beginning",
+        columns: bool = False,
+        text: bool = True,
+        max_line_bytes: int = 1 << 20,
+        host: str | None = None,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(storageLevel)
+        given = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns
+        self.patterns = [os.fspath(each) for each in given]
+        if not self.patterns or not all(map(os.path.isabs, self.patterns)):
+            raise ValueError(refused("patterns", patterns, "absolute paths, at least one"))
+        if start not in ("beginning", "end"):
+            raise ValueError(refused("start", start, "'beginning' or 'end'"))
+        if type(max_line_bytes) is not int or max_line_bytes < _LEAST_BUFFER:
+            accepted = f"a number of bytes from {_LEAST_BUFFER} on"
+            raise ValueError(refused("max_line_bytes", max_line_bytes, accepted))
+        self.start = start
+        self.columns = columns
+        self.framing = "lines" if text else "newline"
+        self.max_line_bytes = max_line_bytes
+        self.host = host
+        self.text = text
+        if columns:
+            value = pa.string() if text else pa.binary()
+            columns_of = [("path", pa.string()), ("offset", pa.int64()), ("value", value)]
+            self.schema = pa.schema(columns_of)
+        self._thread: threading.Thread | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_thread": None, "_stopping": None}
+
+    def preferredLocation(self) -> str | None:
+        """Return the host that has the files."""
+        return self.host
+
+    def onStart(self) -> None:
+        """Start the thread that reads."""
+        self._stopping = threading.Event()
+        reading = _Reading(self, self._stopping)
+        self._thread = OwnedThread(reading.run, f"growing-files-{self.streamId}")
+        self._thread.start()
+
+    def onStop(self) -> None:
+        """Let it end after what it stores now."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+
+class _Reading:
+    """One start: looks at the files, and stores what they have. All of it is of one thread."""
+
+    def __init__(self, receiver: GrowingFilesReceiver, stopping: threading.Event) -> None:
+        self._receiver = receiver
+        self._stopping = stopping
+        self._position: dict[str, Any] = dict(receiver.lastPosition or {})
+        self._files = FileTable(self._position, self._open)
+        self._begins_at_end = receiver.start == "end" and receiver.lastPosition is None
+        self._paths: list[str] = []
+        self._later: dict[Key, _Later] = {}
+        self._told: set[str] = set()
+        self._inodes: dict[str, dict[int, str]] = {}
+        self._is_paths_old = True
+        self._opened: OrderedDict[int, GrowingFile] = OrderedDict()
+        self._buffer = bytearray(receiver.max_line_bytes)
+        self._size = len(self._buffer)
+        self._filled = 0
+        self._parts: list[tuple[GrowingFile, int, int, int]] = []
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Read until the receiver stops."""
+        look_s = discover_s = 0.0
+        try:
+            while not self._stopping.is_set():
+                began_s = time.monotonic()
+                if began_s >= discover_s or self._is_paths_old:
+                    self._paths = sorted(self._discover())
+                    discover_s = _next_s(began_s, _DISCOVER_S)
+                    began_s = time.monotonic()
+                if self._look():
+                    continue
+                look_s = _next_s(began_s, _LOOK_S)
+                self._stopping.wait(look_s - time.monotonic())
+        except ReceiverStoppedError:
+            return  # what it had in hand is read again by the next start
+        finally:
+            for file in self._files.by_key.values():
+                file.close()
+
+    def _open(self, path: str) -> Content:
+        return open_content(path, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._stopping.is_set():
+            raise ReceiverStoppedError("the receiver stops")
+
+    def _discover(self) -> set[str]:
+        self._is_paths_old = False
+        return {
+            os.path.normpath(path)
+            for pattern in self._receiver.patterns
+            for path in glob.iglob(pattern, recursive=True)
+        }
+
+    def _look(self) -> bool:
+        """Look at all files once, and read those that changed; return whether there was one."""
+        found: dict[Key, tuple[str, os.stat_result]] = {}
+        self._inodes = {}
+        for path in self._paths:
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                self._is_paths_old = True
+                continue
+            except OSError as error:
+                self._tell(path, f"{path} cannot be looked at: {error}")
+                continue
+            if stat.S_ISREG(status.st_mode):
+                found.setdefault((status.st_dev, status.st_ino), (path, status))
+        due: list[GrowingFile] = []
+        files = self._files
+        for file in list(files.by_key.values()):
+            assert file.key is not None
+            if file.key in found:
+                path, status = found.pop(file.key)
+                files.moved(file, path)
+                file.missing_since_s = 0.0
+            else:
+                self._is_paths_old = True
+                aside = self._aside(file)
+                if aside is None:
+                    self._read_last(file)
+                    continue
+                status = aside
+            if not file.is_checked or (status.st_size, status.st_mtime_ns) != (
+                file.size,
+                file.changed_ns,
+            ):
+                renewed = self._ready(file, status)
+                if renewed is not None:
+                    due.append(renewed)
+        for path, status in found.values():
+            if status.st_size and (new := self._meet(path, status)) is not None:
+                due.append(new)
+        if self._begins_at_end:
+            self._begin_at_end(due)
+            due = []
+        for file in due:
+            self._read(file)
+        self._store()
+        for file in files.old():
+            self._drop(file)
+        return bool(due)
+
+    def _tell(self, path: str, message: str, error: BaseException | None = None) -> None:
+        """Tell of a file once, until it can be read."""
+        if path not in self._told:
+            self._told.add(path)
+            self._receiver.reportError(message, error)
+
+    # -- which file it is ------------------------------------------------------------------------
+
+    def _ready(self, file: GrowingFile, status: os.stat_result) -> GrowingFile | None:
+        """Return what is to be read of a file that changed; None: nothing."""
+        if isinstance(file.content, CompressedContent):
+            file.close()  # it was written again
+        began_s = time.monotonic()
+        try:
+            if not self._opens(file):
+                return None
+            content = file.content
+            assert content is not None
+            if not file.is_checked and not file.check(content):
+                return self._files.renew(file)
+            if content.length() < file.place:
+                return self._files.renew(file)
+        except OSError as error:
+            self._wait(file.path, status, began_s, error)
+            return None
+        file.size, file.changed_ns = status.st_size, status.st_mtime_ns
+        return file
+
+    def _opens(self, file: GrowingFile) -> bool:
+        """Open a file if it is not; return whether it is the one that was looked at."""
+        if file.content is None:
+            file.content = self._open(file.path)
+            if file.content.key != file.key:
+                self._is_paths_old = True
+                file.close()
+                return False
+        self._opened[file.number] = file
+        self._opened.move_to_end(file.number)
+        while len(self._opened) > _OPEN_FILES:
+            self._opened.popitem(last=False)[1].close()
+        self._told.discard(file.path)
+        return True
+
+    def _meet(self, path: str, status: os.stat_result) -> GrowingFile | None:
+        key = status.st_dev, status.st_ino
+        later = self._later.get(key)
+        if later is not None and time.monotonic() < later.look_s:
+            return None
+        began_s = time.monotonic()
+        try:
+            content = self._open(path)
+            if content.key != key:
+                self._is_paths_old = True
+                content.close()
+                return None
+            file = self._files.meet(path, content)
+        except OSError as error:
+            self._wait(path, status, began_s, error)
+            return None
+        if file is None:
+            self._wait(path, status, began_s)
+            return None
+        self._later.pop(key, None)
+        self._opens(file)
+        file.size, file.changed_ns = status.st_size, status.st_mtime_ns
+        return file
+
+    def _wait(
+        self, path: str, status: os.stat_result, began_s: float, error: OSError | None = None
+    ) -> None:
+        """Look at a file again later: it is being written, or cannot be opened."""
+        now_s = time.monotonic()
+        key = status.st_dev, status.st_ino
+        later = self._later.get(key)
+        now = status.st_size, status.st_mtime_ns
+        if later is None or (later.size, later.changed_ns) != now:
+            later = self._later[key] = _Later(*now, now_s, now_s)
+        # Also of a large one that is compressed right now, and unpacked each time.
+        later.look_s = now_s + max(_DISCOVER_S, 3 * (now_s - began_s))
+        if isinstance(error, CutContentError):
+            if now_s >= later.since_s + _QUIET_S:
+                self._tell(path, f"{error}; nothing of it is stored", error)
+        elif error is not None and not isinstance(error, FileNotFoundError):
+            self._tell(path, f"{path} cannot be read: {error}", error)
+
+    def _aside(self, file: GrowingFile) -> os.stat_result | None:
+        """Look for a file whose name is not asked for any more, in its folder."""
+        for path in (file.path, *self._same_inode(file)):
+            with suppress(OSError):
+                status = os.stat(path)
+                if (status.st_dev, status.st_ino) == file.key:
+                    self._files.moved(file, path)
+                    if not file.missing_since_s or status.st_size != file.size:
+                        file.missing_since_s = time.monotonic()
+                    return status
+        return None
+
+    def _same_inode(self, file: GrowingFile) -> Iterator[str]:
+        assert file.key is not None
+        folder = os.path.dirname(file.path)
+        if folder not in self._inodes:
+            self._inodes[folder] = {}
+            with suppress(OSError), os.scandir(folder) as entries:
+                self._inodes[folder] = {entry.inode(): entry.path for entry in entries}
+        with suppress(KeyError):
+            yield self._inodes[folder][file.key[1]]
+
+    def _read_last(self, file: GrowingFile) -> None:
+        """Read what is left of a file that has no name any more."""
+        if file.content is not None and file.is_checked:
+            self._read(file)
+            self._store()
+            self._keep_rest(file)
+        self._files.lost(file)
+
+    def _keep_rest(self, file: GrowingFile) -> None:
+        if file.content is not None:
+            with suppress(OSError):
+                file.rest = read(file.content, file.place, _START)
+
+    def _drop(self, file: GrowingFile) -> None:
+        if file.key is not None:
+            self._keep_rest(file)
+        file.close()
+        if file.rest:
+            self._discard_rest(file, file.rest, file.place)
+        else:
+            self._files.forget(file)
+
+    def _begin_at_end(self, due: list[GrowingFile]) -> None:
+        """Pass over what is there at the first start of a stream."""
+        for file in due:
+            content = file.content
+            assert content is not None
+            end = content.length()
+            # A line that is being written is read from its beginning on.
+            begin = max(0, end - self._receiver.max_line_bytes)
+            last = read(content, begin, end - begin)
+            cut = last.rfind(b"\n") + 1
+            if cut:
+                self._files.went_on(file, begin + cut, last[:cut])
+        self._begins_at_end = False
+        self._receiver.store([], self._place(), acknowledge_nothing)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _read(self, file: GrowingFile) -> None:
+        """Read a file up to its end, or for its turn."""
+        for _ in range(_TURN):
+            self._go_on()
+            content = file.content
+            if content is None:
+                break  # closed, since so many are read: its turn comes
+            view = memoryview(self._buffer)[self._filled : self._size]
+            before, count = content.read_into(file.place, view, len(file.tail))
+            if before != file.tail:
+                self._store()
+                self._files.renew(file)
+                return
+            if not self._take(file, content, count, len(view)):
+                return
+        file.size = -1
+
+    def _take(self, file: GrowingFile, content: Content, count: int, room: int) -> bool:
+        """Take the whole lines of what was read; return whether there may be more."""
+        begin, end = self._filled, self._filled + count
+        cut = self._buffer.rfind(b"\n", begin, end) + 1
+        if cut:
+            self._parts.append((file, file.place, begin, cut))
+            self._filled = cut
+            last = bytes(self._buffer[max(begin, cut - TAIL) : cut])
+            self._files.went_on(file, file.place + cut - begin, last)
+            if cut >= self._size // 2:
+                self._store()
+            return count == room or (content.is_final and cut < end)
+        if count == room:
+            if begin:
+                self._store()
+                return True
+            return self._skip(file, content)
+        if count and content.is_final:
+            self._discard_rest(file, bytes(self._buffer[begin:end]), file.place + count)
+        return False
+
+    def _skip(self, file: GrowingFile, content: Content) -> bool:
+        """Pass over a line that is too long; return whether its end was found."""
+        at = max(file.skipped, file.place + self._size)
+        while count := content.read_into(at, memoryview(self._buffer))[1]:
+            self._go_on()
+            cut = self._buffer.find(b"\n", 0, count) + 1
+            if cut or (content.is_final and count < len(self._buffer)):
+                end = at + (cut or count)
+                start = read(content, file.place, _START)
+                self._discard(
+                    file,
+                    start,
+                    f"a line of {end - file.place} bytes of {file.path}, from {file.place} on, is "
+                    f"longer than {self._size} bytes (max_line_bytes)",
+                    end,
+                )
+                return True
+            at += count
+        file.skipped = at
+        return False
+
+    def _discard_rest(self, file: GrowingFile, rest: bytes, end: int) -> None:
+        reason = f"the last line of {file.path}, from {file.place} on, never ended"
+        self._discard(file, rest, reason, end)
+
+    def _discard(self, file: GrowingFile, data: bytes, reason: str, end: int) -> None:
+        """Make what lies before a place a dead letter."""
+        self._store()
+        if file.content is not None:
+            self._files.stand_at(file, file.content, end)
+        else:
+            self._files.forget(file)
+        self._receiver.discard(data, reason, self._place())
+
+    def _store(self) -> None:
+        if not self._filled:
+            return
+        place = self._place()
+        try:
+            if self._receiver.columns:
+                self._receiver.store(self._table(), place, acknowledge_nothing)
+            else:
+                lines = memoryview(self._buffer)[: self._filled]
+                self._receiver.store(lines, place, acknowledge_nothing, self._receiver.framing)
+        except RecordTooLargeError as error:
+            # Together they fit into no block: fewer do.
+            self._size = max(_LEAST_BUFFER, min(self._size * 7 // 8, error.limit))
+            for file, before, _, _ in reversed(self._parts):
+                assert file.content is not None
+                self._files.stand_at(file, file.content, before)
+        self._filled = 0
+        self._parts.clear()
+
+    def _table(self) -> pa.Table:
+        batches = []
+        for file, place, begin, end in self._parts:
+            data = bytes(self._buffer[begin:end])
+            starts = np.concatenate(([0], line_ends(memoryview(data))[:-1] + 1)) + place
+            path = os.fsencode(file.path).decode(errors="replace")
+            columns = [pa.repeat(path, len(starts)), pa.array(starts), self._values(data)]
+            batches.append(pa.RecordBatch.from_arrays(columns, schema=self._receiver.schema))
+        return pa.Table.from_batches(batches)
+
+    def _values(self, data: bytes) -> pa.Array:
+        values = line_column(memoryview(data))
+        if not self._receiver.text:
+            return values
+        try:
+            values = values.cast(pa.string())
+        except pa.ArrowInvalid:
+            data = data.decode(errors="replace").encode()
+            values = line_column(memoryview(data)).cast(pa.string())
+        return pc.utf8_rtrim(values, "\r") if b"\r\n" in data else values
+
+    def _place(self) -> dict[str, Any]:
+        """Return the stream's position: where all files stand."""
+        for number, file in self._files.changed.items():
+            if file is not None and file.place:
+                self._position[str(number)] = file.as_position()
+            else:
+                self._position.pop(str(number), None)
+        self._files.changed.clear()
+        return self._position
+
+
+def _next_s(began_s: float, least_s: float) -> float:
+    """Return when to do again what has been done since `began_s`, at most a part of the time."""
+    return began_s + max(least_s, _SHARE * (time.monotonic() - began_s))

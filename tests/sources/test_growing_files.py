@@ -1,0 +1,471 @@
+"""Files that grow: each line once, whatever rotates them."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import logging
+import logging.handlers
+import os
+import random
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.sources import growing_files
+from penstock.sources.growing_files import GrowingFilesReceiver
+from penstock.testing import RunningReceiver, crash_test, run_receiver
+from tests.bounds import HANG_S
+
+SOON = {"spark.streaming.blockInterval": "10ms", "spark.streaming.receiverRestartDelay": "10"}
+
+
+class Continued(GrowingFilesReceiver):
+    """One of a stream that has a position already."""
+
+    def __init__(self, position: Any, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.position = position
+
+    def onStart(self) -> None:
+        if self.lastPosition is None:
+            self.lastPosition = self.position
+        super().onStart()
+
+
+@contextlib.contextmanager
+def reading(
+    pattern: str | Path, *, after: Any = None, settings: Any = None, **named: Any
+) -> Iterator[RunningReceiver]:
+    receiver = Continued(after, str(pattern), **named)
+    with run_receiver(receiver, settings={**SOON, **(settings or {})}) as running:
+        yield running
+
+
+def read_all(pattern: str | Path, count: int, *, after: Any = None) -> tuple[list[Any], Any]:
+    """Let a receiver store what there is, and end; return the records, and where it stood."""
+    with reading(pattern, after=after) as running:
+        running.wait_for_records(count)
+        running.stop()
+        return running.records, running.position
+
+
+def lines(first: int, end: int, name: str = "line") -> list[str]:
+    return [f"{name} {number:05} of many that are written to a log" for number in range(first, end)]
+
+
+def append(path: Path, *texts: str) -> None:
+    with open(path, "a") as file:
+        file.writelines(f"{text}\n" for text in texts)
+
+
+def rotate(folder: Path, *how: str) -> None:
+    """Run the real logrotate once, for app.log."""
+    configuration = folder.parent / "logrotate.conf"
+    settings = "\n  ".join(("rotate 20", "missingok", "nomail", *how))
+    user = "su root root\n" if os.getuid() == 0 else ""
+    configuration.write_text(f"{user}{folder}/app.log {{\n  {settings}\n}}\n")
+    configuration.chmod(0o644)
+    state = folder.parent / "logrotate.state"
+    command = ["logrotate", "-f", "-s", str(state), str(configuration)]
+    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=HANG_S)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    where = tmp_path / "logs"
+    where.mkdir()
+    return where
+
+
+def test_a_line_is_stored_when_it_has_ended(folder: Path) -> None:
+    log = folder / "app.log"
+    log.write_text("one\ntw")
+    with reading(log) as running:
+        assert running.wait_for_records(1) == ["one"]
+        with open(log, "a") as file:
+            file.write("o\nthree\nfo")
+        assert running.wait_for_records(3) == ["one", "two", "three"]
+        running.restart()
+        running.wait_for_event("registered", 2)
+        with open(log, "a") as file:
+            file.write("ur\n")
+        assert running.wait_for_records(4) == ["one", "two", "three", "four"]
+        assert not running.errors
+
+
+def test_a_writer_that_is_killed_in_the_middle_of_a_line_goes_on_in_it(folder: Path) -> None:
+    log = folder / "app.log"
+    writer = subprocess.Popen(["/bin/sh", "-c", f"printf 'one\\ntw' >> {log}; sleep 1000"])
+    try:
+        with reading(log) as running:
+            assert running.wait_for_records(1) == ["one"]
+            writer.kill()
+            writer.wait(HANG_S)
+            append(log, "o by its next start", "three")
+            assert running.wait_for_records(3) == ["one", "two by its next start", "three"]
+    finally:
+        writer.kill()
+        writer.wait(HANG_S)
+
+
+class Rotated:
+    """A log that a real handler writes, which notices when its file was renamed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.handler = logging.handlers.WatchedFileHandler(folder / "app.log")
+        self.written: list[str] = []
+
+    def write(self, count: int) -> None:
+        first = len(self.written)
+        for text in lines(first, first + count):
+            self.handler.emit(logging.makeLogRecord({"msg": text}))
+            self.written.append(text)
+
+
+@pytest.mark.parametrize(
+    "how", [["create"], ["create", "compress"], ["create", "compress", "delaycompress"]]
+)
+@pytest.mark.parametrize("pattern", ["app.log*", "app.log"])
+def test_a_log_that_logrotate_renames_is_stored_once(
+    folder: Path, how: list[str], pattern: str
+) -> None:
+    log = Rotated(folder)
+    with reading(folder / pattern) as running:
+        for _ in range(4):
+            log.write(50)
+            running.wait_for_records(len(log.written))
+            rotate(folder, *how)
+            log.write(3)
+        running.wait_for_records(len(log.written))
+        running.stop()
+        assert running.records == log.written
+
+
+@pytest.mark.parametrize("how", [["copytruncate"], ["copytruncate", "compress"]])
+def test_a_log_that_logrotate_copies_and_truncates_is_stored_once(
+    folder: Path, how: list[str]
+) -> None:
+    log = folder / "app.log"
+    written: list[str] = []
+    with reading(folder / "app.log*") as running:
+        for turn in range(4):
+            written += lines(turn * 50, turn * 50 + 50)
+            append(log, *written[turn * 50 :])
+            if turn % 2:
+                running.wait_for_records(len(written))
+            rotate(folder, *how)
+        running.wait_for_records(len(written))
+        running.stop()
+        assert sorted(running.records) == sorted(written)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ["create"],
+        ["create", "compress"],
+        ["create", "compress", "delaycompress"],
+        ["create", "dateext", "dateformat -%s", "extension .log"],
+        ["copytruncate"],
+        ["copytruncate", "compress"],
+    ],
+)
+def test_rotations_while_no_receiver_runs_lose_nothing_and_double_nothing(
+    folder: Path, how: list[str]
+) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 30))
+    found, position = read_all(folder / "app*", 30)
+    append(log, *lines(30, 40))
+    for turn in range(3):
+        rotate(folder, *(each.replace("%s", f"2026112{turn}") for each in how))
+        append(log, *lines(40 + 10 * turn, 50 + 10 * turn))
+    more, position = read_all(folder / "app*", 40, after=position)
+    assert sorted(found + more) == lines(0, 70)
+    append(log, *lines(70, 71))
+    assert read_all(folder / "app*", 1, after=position)[0] == lines(70, 71)
+
+
+def test_a_file_that_shrinks_or_is_written_over_is_read_from_its_beginning(folder: Path) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 20))
+    with reading(log) as running:
+        running.wait_for_records(20)
+        os.truncate(log, 0)
+        append(log, "shorter")
+        assert running.wait_for_records(21)[-1] == "shorter"
+        with open(log, "r+") as file:  # the same inode, and more than before
+            file.writelines(f"other {text}\n" for text in lines(0, 30))
+            file.truncate()
+        assert running.wait_for_records(51)[21:] == [f"other {text}" for text in lines(0, 30)]
+
+
+def test_a_file_that_is_replaced_is_another_one(folder: Path) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 20))
+    with reading(log) as running:
+        running.wait_for_records(20)
+        for turn in range(1, 4):
+            new = folder / "new"
+            append(new, *lines(0, 25, f"file {turn}"))
+            new.replace(log)
+            running.wait_for_records(20 + 25 * turn)
+        running.stop()
+        others = [text for turn in range(1, 4) for text in lines(0, 25, f"file {turn}")]
+        assert running.records == [*lines(0, 20), *others]
+
+
+def test_an_inode_that_is_used_again_is_another_file(folder: Path) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 20))
+    found, position = read_all(log, 20)
+    assert found == lines(0, 20)
+    inode = log.stat().st_ino
+    log.unlink()
+    append(log, *lines(0, 30, "another"))
+    # Whether the file system gives the same one again is its own choice.
+    for entry in position.values():
+        entry[2] = log.stat().st_ino if entry[2] == inode else entry[2]
+    assert read_all(log, 30, after=position)[0] == lines(0, 30, "another")
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_file_whose_first_lines_are_cut_off_is_gone_on_with(
+    folder: Path, in_place: bool, is_running: bool
+) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 200))
+
+    def cut() -> None:
+        kept = "".join(log.read_text().splitlines(keepends=True)[50:])
+        if in_place:
+            log.write_text(kept)
+        else:
+            (folder / "new").write_text(kept)
+            (folder / "new").replace(log)
+
+    with reading(log) as running:
+        running.wait_for_records(200)
+        if is_running:
+            cut()
+            append(log, *lines(200, 210))
+            running.wait_for_records(210)
+        running.stop()
+        found, position = running.records, running.position
+    if not is_running:
+        cut()
+        append(log, *lines(200, 210))
+        found += read_all(log, 10, after=position)[0]
+    assert found == lines(0, 210)
+
+
+def test_a_folder_that_appears_later_is_found(folder: Path) -> None:
+    with reading(folder / "*/deep/**/*.log") as running:
+        deep = folder / "a" / "deep" / "deeper"
+        deep.mkdir(parents=True)
+        append(deep / "app.log", "one")
+        assert running.wait_for_records(1) == ["one"]
+        append(folder / "a" / "deep" / "other.log", "two")
+        assert running.wait_for_records(2) == ["one", "two"]
+
+
+def test_files_of_the_same_content_are_all_stored_and_links_are_not(folder: Path) -> None:
+    for number in range(5):
+        append(folder / f"app-{number}.log", *lines(0, 10))
+    os.link(folder / "app-0.log", folder / "linked.log")
+    os.symlink(folder / "app-1.log", folder / "symbolic.log")
+    with reading(folder / "*.log") as running:
+        running.wait_for_records(50)
+        append(folder / "app-0.log", "last")
+        running.wait_for_records(51)
+        running.stop()
+        assert sorted(running.records) == sorted([*lines(0, 10) * 5, "last"])
+
+
+def test_a_compressed_file_is_stored_when_it_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_files, "_QUIET_S", 0.1)
+    whole = gzip.compress("".join(f"{text}\n" for text in lines(0, 1000)).encode())
+    log = folder / "app.log.gz"
+    log.write_bytes(whole[: len(whole) // 2])
+    with reading(folder / "app.log*") as running:
+        running.wait_for_error("ends early, or is damaged")
+        assert running.records == []
+        log.write_bytes(whole)
+        assert running.wait_for_records(1000) == lines(0, 1000)
+
+
+def test_a_last_line_that_never_ended_is_a_dead_letter(folder: Path) -> None:
+    (folder / "app.log.gz").write_bytes(gzip.compress(b"one\ntwo\nthr"))
+    with reading(folder / "app.log*") as running:
+        assert running.wait_for_records(2) == ["one", "two"]
+        running.wait_for_error("never ended")
+        running.stop()
+        ((data, reason),) = running.discarded
+        assert data == b"thr"
+        assert "from 8 on, never ended" in reason
+
+
+def test_a_line_that_is_too_long_is_a_dead_letter_and_the_rest_goes_on(folder: Path) -> None:
+    log = folder / "app.log"
+    with open(log, "w") as file:
+        file.write("one\n" + "x" * 200_000)
+    with reading(log, max_line_bytes=65536) as running:
+        running.wait_for_records(1)
+        append(log, "y" * 100_000, "two")
+        assert running.wait_for_records(2) == ["one", "two"]
+        running.stop()
+        ((data, reason),) = running.discarded
+        assert data == b"x" * 65536
+        assert "a line of 300001 bytes" in reason
+
+
+def test_lines_may_be_columns_with_their_file_and_offset(folder: Path) -> None:
+    (folder / "a.log").write_bytes(b"one\r\n\nthr\xffe\n")
+    (folder / "b.log").write_bytes(b"other\n")
+    with reading(folder / "*.log", columns=True) as running:
+        assert running.wait_for_records(4) == [
+            {"path": f"{folder}/a.log", "offset": 0, "value": "one"},
+            {"path": f"{folder}/a.log", "offset": 5, "value": ""},
+            {"path": f"{folder}/a.log", "offset": 6, "value": "thr�e"},
+            {"path": f"{folder}/b.log", "offset": 0, "value": "other"},
+        ]
+
+
+def test_a_stream_may_begin_at_the_end_of_what_is_there(folder: Path) -> None:
+    append(folder / "app.log", *lines(0, 20))
+    with open(folder / "app.log", "a") as file:
+        file.write("the line that is being ")
+    with reading(folder / "*.log", start="end") as running:
+        end_s = time.monotonic() + HANG_S
+        while running.position is None and time.monotonic() < end_s:
+            time.sleep(0.01)
+        append(folder / "app.log", "written")
+        append(folder / "later.log", "another")
+        found = running.wait_for_records(2)
+        assert sorted(found) == ["another", "the line that is being written"]
+
+
+def test_blocks_that_are_small_take_what_fits(folder: Path) -> None:
+    append(folder / "app.log", *lines(0, 5000))
+    settings = {"spark.penstock.block.maxSize": "100k", "spark.penstock.memory.size": "2m"}
+    with reading(folder / "app.log", settings=settings) as running:
+        assert running.wait_for_records(5000) == lines(0, 5000)
+        assert not running.errors
+
+
+def test_a_file_that_may_not_be_read_is_told_once(folder: Path) -> None:
+    (folder / "loop.log").symlink_to(folder / "loop.log")
+    append(folder / "app.log", "one")
+    with reading(folder / "*.log") as running:
+        running.wait_for_error("loop.log cannot be looked at")
+        assert running.wait_for_records(1) == ["one"]
+        (folder / "loop.log").unlink()
+        append(folder / "loop.log", "two")
+        assert running.wait_for_records(2) == ["one", "two"]
+        assert len(running.errors) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"patterns": []}, {"patterns": "relative.log"}, {"start": "middle"}]
+)
+def test_arguments_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is not accepted"):
+        GrowingFilesReceiver(**{"patterns": "/var/log/app.log", **wrong})
+
+
+class Writing:
+    """Some logs that a thread writes and rotates, in ways that lose nothing by themselves."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.chance = random.Random(seed)
+        self.written: list[str] = []
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        for turn in range(25):
+            if self.done.is_set():
+                return
+            for name in ("app", "other"):
+                texts = lines(turn * 20, turn * 20 + 20, name)
+                append(self.folder / f"{name}.log", *texts)
+                self.written += texts
+            if turn % 6 == 5:
+                self.rotate()
+            self.done.wait(0.05)
+
+    def rotate(self) -> None:
+        log = self.folder / "app.log"
+        how = self.chance.choice(["rename", "copy", "compress"])
+        for number in range(8, 0, -1):
+            for suffix in ("", ".gz"):
+                with contextlib.suppress(FileNotFoundError):
+                    old = self.folder / f"app.log.{number}{suffix}"
+                    old.rename(self.folder / f"app.log.{number + 1}{suffix}")
+        first = self.folder / "app.log.1"
+        if how == "copy":
+            shutil.copy(log, first)
+            os.truncate(log, 0)
+            return
+        log.rename(first)
+        if how == "compress":
+            subprocess.run(["gzip", str(first)], check=True, timeout=HANG_S)
+
+    def expected(self) -> list[str]:
+        return [text for name in ("app", "other") for text in lines(0, 500, name)]
+
+
+def logs_that_rotate(tmp_path: Path) -> Callable[[], Any]:
+    seeds = iter(range(1000))
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Writing]:
+        seed = next(seeds)
+        folder = tmp_path / f"round-{seed}"
+        folder.mkdir()
+        writing = Writing(folder, seed)
+        try:
+            yield writing
+        finally:
+            writing.done.set()
+            writing.thread.join(HANG_S)
+
+    return opened
+
+
+@pytest.mark.slow
+def test_each_line_is_stored_once_over_kills_and_rotations(tmp_path: Path) -> None:
+    crash_test(
+        lambda source: GrowingFilesReceiver(str(source.folder / "*.log*")),
+        logs_that_rotate(tmp_path),
+        claim="exactly once",
+        kills=3,
+        seed=7,
+        settings={"spark.streaming.blockInterval": "20ms"},
+    )
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_each_line_is_stored_once_over_many_kills_and_rotations(tmp_path: Path) -> None:
+    report = crash_test(
+        lambda source: GrowingFilesReceiver(str(source.folder / "*.log*")),
+        logs_that_rotate(tmp_path),
+        claim="exactly once",
+        kills=20,
+        settings={"spark.streaming.blockInterval": "20ms"},
+    )
+    assert sum(report.kills.values()) >= 20
