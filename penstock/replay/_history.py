@@ -15,7 +15,6 @@ from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
 from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
 
-_TRIES = 3
 _GONE = (FileNotFoundError, SegmentNotFoundError)
 _MAY_BE_GONE = (
     ". If the program has let it go meanwhile, read again, from a later time on, or have more "
@@ -122,14 +121,7 @@ class History:
                 # Where this user may not look, that is the error.
                 fs.list_folder(os.path.dirname(path))
                 raise HistoryError(folder, f"there is no ledger {LEDGER} in it")
-            for left in reversed(range(_TRIES)):
-                try:
-                    self._ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=encryption)
-                    break
-                except FileNotFoundError:
-                    # A running program replaced what was listed by a snapshot.
-                    if not left:
-                        raise
+            self._ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=encryption)
             blocks_fs, blocks = locate(self._blocks)
             is_there = blocks_fs.is_folder(blocks)
             self._attempts = frozenset(blocks_fs.list_folder(blocks) if is_there else ())

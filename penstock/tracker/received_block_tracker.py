@@ -75,6 +75,8 @@ _OK = Ok()
 
 _SNAPSHOTS = SnapshotRule()
 
+_READ_TRIES = 5
+
 _LOG_NAME = "driver log"
 """Tells it from other logs of the same key."""
 
@@ -276,7 +278,7 @@ class ReceivedBlockTracker:
         """Read what the driver log in `folder` says, and leave it as it is.
 
         What is told to this ledger changes its memory alone. A log that is being written gives an
-        earlier state, or an error.
+        earlier state; on HDFS it is an error.
 
         Args:
             folder: The driver log's folder.
@@ -284,16 +286,27 @@ class ReceivedBlockTracker:
             encryption: The key that the log is encrypted with; None: it is in clear.
 
         Raises:
+            FileNotFoundError: There is no such folder, or its writer replaced what was listed by a
+                snapshot, again and again.
             OSError: It cannot be read, on HDFS also because its writer has not ended.
             DamagedLedgerError, LedgerRecoveryError, WrongKeyError, EncryptionMismatchError: As
                 `recover`.
         """
         cipher = None if encryption is None else encryption.cipher(_LOG_NAME)
         clock = SystemClock()
-        tracker = cls((), clock=clock)
-        reader = LogReader.open(folder, fs=fs or LocalFileSystem(), cipher=cipher)
-        tracker._recover(folder, reader, clock)
-        return tracker
+        fs = fs or LocalFileSystem()
+        for left in reversed(range(_READ_TRIES)):
+            try:
+                reader = LogReader.open(folder, fs=fs, cipher=cipher)
+                tracker = cls((), clock=clock)
+                tracker._recover(folder, reader, clock)
+            except FileNotFoundError:
+                # A running program replaced what was listed by a snapshot.
+                if not left:
+                    raise
+            else:
+                return tracker
+        raise AssertionError("not reached")
 
     def _recover(self, folder: str, reader: LogReader, clock: Clock) -> None:
         started_s = clock.monotonic_s()

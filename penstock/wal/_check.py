@@ -131,10 +131,14 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
         records = 0
         first: int | None = None
         last: int | None = None
-        for record in reader.segment_records(info.number, on_damage=damages.append):
-            first = record.sequence if first is None else first
-            last = record.sequence
-            records += 1
+        try:
+            for record in reader.segment_records(info.number, on_damage=damages.append):
+                first = record.sequence if first is None else first
+                last = record.sequence
+                records += 1
+        except FileNotFoundError:
+            # Released since by a program that runs.
+            continue
         end = reader.segment_end(info.number)
         reports.append(
             SegmentReport(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -25,6 +27,7 @@ from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 _logger = logging.getLogger("penstock.wal")
 
 _LOCAL = LocalFileSystem()
+_LIST_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -82,26 +85,38 @@ class LogReader:
     ) -> None:
         self._fs = fs
         self._folder = folder
+        self._cipher = cipher
+        self._as_stored = as_stored
         self._readers: dict[int, SegmentReader] = {}
         self._ends: dict[int, SegmentEnd] = {}
-        infos: list[SegmentInfo] = []
-        for number in list_names(fs, folder)[0]:
-            if only is not None and number < only:
-                continue
-            if (before is not None and number >= before) or (only is not None and len(infos) == 2):
-                break
-            path = segment_path(folder, number)
+        self._segments: tuple[SegmentInfo, ...] = ()
+        for _ in range(_LIST_TRIES):
+            numbers = [
+                number
+                for number in list_names(fs, folder)[0]
+                if (only is None or number >= only) and (before is None or number < before)
+            ]
+            self._segments = tuple(self._look_at(numbers[: None if only is None else 2]))
+            # All that were listed may be gone by then: that is no empty log (I15).
+            if self._segments or not numbers:
+                return
+        raise FileNotFoundError(errno.ENOENT, "its segments go as fast as they are listed", folder)
+
+    def _look_at(self, numbers: Iterable[int]) -> Iterator[SegmentInfo]:
+        for number in numbers:
+            path = segment_path(self._folder, number)
             try:
-                reader = SegmentReader(fs, path, number, cipher=cipher, as_stored=as_stored)
+                reader = SegmentReader(
+                    self._fs, path, number, cipher=self._cipher, as_stored=self._as_stored
+                )
             except CorruptRecordError as error:
-                infos.append(_unreadable(path, number, error))
+                yield _unreadable(path, number, error)
             except FileNotFoundError:
                 # Released since the folder was listed.
                 continue
             else:
                 self._readers[number] = reader
-                infos.append(_info(reader))
-        self._segments = tuple(infos)
+                yield _info(reader)
 
     @classmethod
     def open(
@@ -130,7 +145,8 @@ class LogReader:
             only: Look at this segment and the one behind it only, whatever the log has.
 
         Raises:
-            FileNotFoundError: There is no such folder.
+            FileNotFoundError: There is no such folder; or all its segments went after each of some
+                listings.
             OSError: A segment cannot be read, on HDFS because it is being written (EBUSY).
         """
         return cls(fs, os.path.abspath(folder), before, cipher, as_stored, only)
@@ -162,7 +178,7 @@ class LogReader:
     def records(
         self, *, on_damage: Callable[[CorruptRecordError], None] | None = None
     ) -> Iterator[Record]:
-        """Yield the records of all segments in order.
+        """Yield the records of all segments in order, but of those that were released since.
 
         A payload is a view into a buffer of some MiB: copy what is kept for long.
 
@@ -176,7 +192,8 @@ class LogReader:
         """
         damages: list[CorruptRecordError] = []
         for info in self._segments:
-            yield from self._segment_records(info, on_damage or damages.append)
+            with contextlib.suppress(FileNotFoundError):
+                yield from self._segment_records(info, on_damage or damages.append)
         _raise_first(damages)
 
     def segment_records(
@@ -186,6 +203,7 @@ class LogReader:
 
         Raises:
             SegmentNotFoundError: It was not there when the log was opened.
+            FileNotFoundError: It was released since.
             CorruptRecordError: A committed record in it is not readable.
             EncryptionMismatchError, WrongKeyError: See `open`.
         """

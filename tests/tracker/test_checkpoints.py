@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ from penstock.wal import (
     WrongKeyError,
 )
 from tests.tracker.ledger_cases import LOG_OPTIONS, RefusingFileSystem
-from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
+from tests.wal.faulty_filesystem import FaultyFileSystem, MeanwhileFileSystem, SimulatedCrashError
 
 KEY = EncryptionKey.generate()
 OTHER = EncryptionKey.generate()
@@ -80,6 +82,23 @@ def test_who_runs_from_the_log_is_named_to_who_would_go_on_from_it(tmp_path: Pat
     assert read_checkpoint(str(tmp_path), is_taken=False) == b"one"
     ledger.close()
     assert read_checkpoint(str(tmp_path)) == b"one"
+
+
+def test_who_looks_while_a_snapshot_replaces_all_finds_the_one_before_or_the_new_one(
+    tmp_path: Path,
+) -> None:
+    """Never none, and no file that is gone (I15)."""
+    for moment in count():
+        folder = tmp_path / str(moment)
+        ledger = recover(folder, snapshots=SnapshotRule(size_bytes=1))
+        ledger.write_checkpoint(b"one")
+        fs = MeanwhileFileSystem(moment, partial(ledger.write_checkpoint, b"two" * 1000))
+        found = ReceivedBlockTracker.read(str(folder), fs=fs).checkpoint
+        ledger.close()
+        if not fs.is_done:
+            assert moment >= 3
+            return
+        assert found in (b"one", b"two" * 1000)
 
 
 def test_one_that_the_log_did_not_take_leaves_the_one_before(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from penstock.wal import LocalFileSystem, ReadFile
 
 SECTOR = 512
 PAGE = 4096
@@ -493,3 +495,29 @@ class _FaultyLock:
         with self._fs._lock:
             if not self._fs._dead:
                 self._fs._locks.pop(self._path, None)
+
+
+class MeanwhileFileSystem(LocalFileSystem):
+    """The local disk; as its n-th reader looks, counted from 0, somebody else does something."""
+
+    def __init__(self, n: int, something: Callable[[], None]) -> None:
+        self._left = n
+        self._something = something
+
+    @property
+    def is_done(self) -> bool:
+        return self._left < 0
+
+    def _call(self) -> None:
+        self._left -= 1
+        if self._left == -1:
+            self._something()
+
+    def list_folder(self, path: str) -> list[str]:
+        found = super().list_folder(path)
+        self._call()
+        return found
+
+    def open(self, path: str) -> ReadFile:
+        self._call()
+        return super().open(path)

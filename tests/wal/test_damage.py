@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from penstock.wal import (
     segment_path,
 )
 from penstock.wal._filesystem import LocalReadFile
+from tests.wal.faulty_filesystem import MeanwhileFileSystem
 
 OPTIONS = LogOptions(segment_size=1 << 16, alignment=64)
 
@@ -257,6 +259,26 @@ def test_what_a_living_writer_appends_while_it_is_read_is_no_damage_and_no_torn_
             writer.append(1, b"more")
         assert [record.sequence for record in records] == list(range(2, count + 2))
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("moment", range(1, 10))
+def test_what_a_living_writer_releases_while_the_log_is_looked_at_is_left_out(
+    folder: str, moment: int
+) -> None:
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        for number in range(4):
+            writer.append(1, b"%03d" % number)
+            writer.roll()
+        release = partial(writer.remove_segments, range(1, 4))
+        report = check(folder, fs=MeanwhileFileSystem(moment, release))
+        assert {segment.number for segment in report.segments} >= {4, 5}
+        assert not report.damages
+        assert not report.gaps
+    assert read(folder) == ([3], [])
+    # Whoever reads them all goes on, too.
+    records = LogReader.open(folder).records()
+    os.remove(segment_path(folder, 4))
+    assert list(records) == []
 
 
 def test_other_bytes_that_look_like_records_are_not_taken_for_records(folder: str) -> None:
