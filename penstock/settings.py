@@ -372,6 +372,13 @@ class Settings:
         "Where the block may be whole, as HDFS does not answer or a right, ticket or key is "
         "missing, the batch fails in any case.",
     )
+    batch_partition_bytes: int = _setting(
+        "spark.penstock.batch.partitionSize",
+        Size(minimum=0, maximum=1 << 40),
+        "8m",
+        "Small blocks of one host are read by one task, up to this size, as long as a batch has as "
+        "many tasks as run at a time. 0 is Spark's rule: one partition per block.",
+    )
     recovery_empty_batches: str = _setting(
         "spark.penstock.recovery.emptyBatches",
         Choice(("needed", "all")),

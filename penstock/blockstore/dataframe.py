@@ -54,6 +54,7 @@ def blocks_to_dataframe(
     blocks: Sequence[ReceivedBlockInfo],
     access: BlockAccess,
     schema: pa.Schema | None = None,
+    partition_bytes: int = 0,
 ) -> DataFrame:
     """Return the records of blocks as a DataFrame.
 
@@ -63,6 +64,7 @@ def blocks_to_dataframe(
         access: How tasks reach blocks of other hosts.
         schema: The schema of the stream, for a batch without records; without it such a batch
             has one string column ``value``.
+        partition_bytes: As of `BlockRDD`.
 
     Returns:
         A DataFrame with the columns of the stored Arrow batches; blocks of ``bytes`` or ``str``
@@ -78,12 +80,13 @@ def blocks_to_dataframe(
     sql_schema = to_spark_schema(schema)
     if not blocks:
         return spark.createDataFrame([], sql_schema)
+    runs = _packed(spark.sparkContext, [(info, 0, 1) for info in blocks], partition_bytes)
     if len({host for info in blocks for host in info.hosts}) == 1:
-        encoded = [msgspec.msgpack.encode(info) for info in blocks]
-        numbers = spark.range(0, len(blocks), 1, len(blocks))
+        encoded = [data for data, _ in runs]
+        numbers = spark.range(0, len(encoded), 1, len(encoded))
         return map_in_arrow(numbers, partial(_read_numbered, access, encoded, schema), sql_schema)
-    placed = block_infos(spark.sparkContext, blocks).map(lambda data: (data,))
-    frame = spark.createDataFrame(placed, "block binary")
+    placed = _placed(spark.sparkContext, runs).map(lambda data: (data,))
+    frame = spark.createDataFrame(placed, "blocks binary")
     return map_in_arrow(frame, partial(_read_encoded, access, schema), sql_schema)
 
 
@@ -139,37 +142,80 @@ def columns_of(block: Block) -> pa.Schema | None:
 
 
 def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    info = msgspec.msgpack.decode(data, type=ReceivedBlockInfo)
-    with read_block_if_any(info, access) as block:
-        for batch in block.batches() if block is not None else ():
+    for block in _blocks(access, data):
+        for batch in block.batches():
             for start in range(0, batch.num_rows, _ROWS_PER_BATCH):
                 yield to_plain(batch.slice(start, _ROWS_PER_BATCH), schema)
 
 
-# The RDD over blocks: one partition per block, placed where the block lies, or a copy of it.
+# The RDD over blocks: a partition is a block, or neighbours that are small and lie on one host; it
+# is placed there.
 #
-# Its partitions hold metadata only; a task finds and reads its block. `BlockRDD.count` asks each
-# task for the number of records in the block that it mapped and verified, and makes no Python
-# objects of them. Where nobody sees the partitions, `BlockRDD.map_parts` cuts large blocks: a
-# receiver whose source comes in bursts may have all of a batch in one block, and other cores
-# nothing to do.
+# Its partitions hold metadata only; a task finds and reads its blocks. A task costs Spark about as
+# much as the reading of some megabytes, so a batch of many small blocks has about as many tasks as
+# run at a time (`pack`). `BlockRDD.count` asks each task for the number of records in the blocks
+# that it mapped and verified, and makes no Python objects of them. Where nobody sees the
+# partitions, `BlockRDD.map_parts` cuts large blocks: a receiver whose source comes in bursts may
+# have all of a batch in one block, and other cores nothing to do.
 
-_decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
+Part = tuple[ReceivedBlockInfo, int, int]
+"""A block, which part of it, and of how many."""
 
-
-_part_decoder = msgspec.msgpack.Decoder(tuple[ReceivedBlockInfo, int, int])
+_decoder = msgspec.msgpack.Decoder(list[Part])
 
 _TASKS_OF_CORE = 4
 """Parts of a batch for each core; with several, few cores are idle while the last ones run."""
 _LEAST_PART_BYTES = 1 << 20
 """Smaller parts are not worth a task of their own."""
+_BLOCK_COSTS_BYTES = 4 << 10
+"""To open a block takes a task about as long as to read so much more of it."""
 _MOST_PARTS = 8
 """Parts of one block: each reads and checks all of it, and fetches all of it from another host."""
 
 
-def block_infos(sc: SparkContext, blocks: Sequence[ReceivedBlockInfo]) -> RDD[bytes]:
-    """Return an RDD of encoded block metadata, one partition per block, placed at its hosts."""
-    return _placed(sc, [(msgspec.msgpack.encode(info), info.hosts) for info in blocks])
+def pack(
+    sizes: Sequence[int], hosts: Sequence[str | None], tasks: int, most_bytes: int
+) -> list[slice]:
+    """Divide what tasks read into runs for one task each: neighbours of one host.
+
+    Args:
+        sizes: The bytes of each block, or part of one.
+        hosts: Where each is best read.
+        tasks: About how many runs there are at least, if there is so much to read.
+        most_bytes: About the size of a run, unless one block is larger; 0: each is a run.
+    """
+    if not most_bytes or len(sizes) <= tasks:
+        return [slice(at, at + 1) for at in range(len(sizes))]
+    costs = [size + _BLOCK_COSTS_BYTES for size in sizes]
+    total = sum(costs)
+    count = max(tasks, -(-sum(sizes) // most_bytes))
+    starts: list[int] = []
+    before = 0
+    last: tuple[int, str | None] | None = None
+    for at, (cost, host) in enumerate(zip(costs, hosts, strict=True)):
+        run = ((2 * before + cost) * count // (2 * total), host)
+        if run != last:
+            starts.append(at)
+        before += cost
+        last = run
+    return list(map(slice, starts, [*starts[1:], len(sizes)]))
+
+
+def _packed(
+    sc: SparkContext, parts: Sequence[Part], partition_bytes: int, tasks_of_core: int = 1
+) -> list[tuple[bytes, list[str]]]:
+    """Return parts of blocks as runs, encoded, each with the hosts that have all of it."""
+    runs = [slice(at, at + 1) for at in range(len(parts))]
+    if partition_bytes and len(parts) > 1:
+        sizes = [info.num_bytes // count for info, _, count in parts]
+        hosts = [next(iter(info.hosts), None) for info, _, _ in parts]
+        runs = pack(sizes, hosts, tasks_of_core * sc.defaultParallelism, partition_bytes)
+    return [(msgspec.msgpack.encode(parts[run]), _hosts_of(parts[run])) for run in runs]
+
+
+def _hosts_of(run: Sequence[Part]) -> list[str]:
+    others = [set(info.hosts) for info, _, _ in run[1:]]
+    return [host for host in run[0][0].hosts if all(host in hosts for hosts in others)]
 
 
 def _placed(sc: SparkContext, items: Sequence[tuple[bytes, Sequence[str]]]) -> RDD[bytes]:
@@ -208,16 +254,23 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         sc: The Spark context.
         blocks: The blocks, in order; none gives an RDD without partitions.
         access: How tasks reach blocks of other hosts.
+        partition_bytes: Small neighbours share a partition of at most so many bytes, as long as
+            there are as many partitions as tasks run at a time; 0: none does.
     """
 
     def __init__(
-        self, sc: SparkContext, blocks: Sequence[ReceivedBlockInfo], access: BlockAccess
+        self,
+        sc: SparkContext,
+        blocks: Sequence[ReceivedBlockInfo],
+        access: BlockAccess,
+        partition_bytes: int = 0,
     ) -> None:
-        infos = block_infos(sc, blocks)
+        infos = _placed(sc, _packed(sc, [(info, 0, 1) for info in blocks], partition_bytes))
         super().__init__(infos, partial(_records, access))
         self.blocks = tuple(blocks)
         self.access = access
         self._infos = infos
+        self._partition_bytes = partition_bytes
 
     @property
     def lies_in_blocks(self) -> bool:
@@ -225,7 +278,7 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         return not (self.is_cached or self.is_checkpointed)
 
     def count(self) -> int:
-        """Return the number of records; each task opens and verifies its block."""
+        """Return the number of records; each task opens and verifies its blocks."""
         if not self.lies_in_blocks:
             return super().count()
         return sum(self._infos.mapPartitions(partial(_counts, self.access)).collect())
@@ -240,6 +293,12 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
             return self._infos.mapPartitions(partial(_mapped, self.access, func))
         return self._map_cut(func, counts)
 
+    def by_block(self) -> RDD[Any]:
+        """Return an RDD of the same records with one partition per block."""
+        if not self.lies_in_blocks or self.getNumPartitions() == len(self.blocks):
+            return self
+        return BlockRDD(self.ctx, self.blocks, self.access)
+
     def in_parts(self) -> RDD[Any]:
         """Return an RDD of the same records in the same order, in more partitions if there are few.
 
@@ -252,11 +311,12 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
 
     def _map_cut(self, func: Callable[[Block], Iterator[Any]], counts: Sequence[int]) -> RDD[Any]:
         parts = [
-            (msgspec.msgpack.encode((info, number, count)), info.hosts)
+            (info, number, count)
             for info, count in zip(self.blocks, counts, strict=True)
             for number in range(count)
         ]
-        return _placed(self.ctx, parts).mapPartitions(partial(_mapped_parts, self.access, func))
+        packed = _packed(self.ctx, parts, self._partition_bytes, _TASKS_OF_CORE)
+        return _placed(self.ctx, packed).mapPartitions(partial(_mapped, self.access, func))
 
     def _part_counts(self) -> list[int]:
         """Return into how many parts each block is cut.
@@ -294,26 +354,15 @@ def _mapped(
     return chain.from_iterable(map(func, _opened(access, encoded)))
 
 
-def _mapped_parts(
-    access: BlockAccess, func: Callable[[Block], Iterator[Any]], encoded: Iterable[bytes]
-) -> Iterator[Any]:
-    return chain.from_iterable(map(func, _opened_parts(access, encoded)))
-
-
-def _opened_parts(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
-    """Yield each part of a block; it is valid until the next one is asked for."""
+def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
+    """Yield each block, or part of one; it is valid until the next one is asked for."""
     begin_task()
     for data in encoded:
-        info, number, count = _part_decoder.decode(data)
+        yield from _blocks(access, data)
+
+
+def _blocks(access: BlockAccess, data: bytes) -> Iterator[Block]:
+    for info, number, count in _decoder.decode(data):
         with read_block_if_any(info, access) as block:
             if block is not None:
-                yield block.part(number, count)
-
-
-def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
-    """Yield each block; it is valid until the next one is asked for."""
-    begin_task()
-    for data in encoded:
-        with read_block_if_any(_decoder.decode(data), access) as block:
-            if block is not None:
-                yield block
+                yield block if count == 1 else block.part(number, count)

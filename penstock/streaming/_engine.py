@@ -170,6 +170,7 @@ class StreamingEngine:
                         encryption,
                         is_local=is_local,
                     ),
+                    settings.batch_partition_bytes,
                 ),
                 clock=clock,
                 enter_thread=scope.enter_thread,

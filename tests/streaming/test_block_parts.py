@@ -166,3 +166,70 @@ def test_blocks_of_any_kind_count_once_and_what_is_cached_is_read_from_there(
     store.close()
     shutil.rmtree(tmp_path)
     assert counts(cached, "line") == (2000, 2000)
+
+
+# -- small blocks ----------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.sampled_from("ab")), max_size=40),
+    st.integers(1, 8),
+    st.integers(0, 60),
+)
+def test_small_blocks_are_packed_in_order_by_host_and_up_to_a_size(
+    blocks: list[tuple[int, str]], tasks: int, most_bytes: int
+) -> None:
+    sizes, hosts = [size for size, _ in blocks], [host for _, host in blocks]
+    runs = dataframe.pack(sizes, hosts, tasks, most_bytes)
+    assert [at for run in runs for at in range(len(blocks))[run]] == list(range(len(blocks)))
+    for run in runs:
+        assert len(set(hosts[run])) == 1
+        assert len(sizes[run]) == 1 or sum(sizes[run]) <= most_bytes + max(sizes)
+
+
+def test_many_small_blocks_have_about_as_many_tasks_as_run_at_a_time() -> None:
+    assert len(dataframe.pack([1000] * 10_000, ["a"] * 10_000, 2, 8 << 20)) == 2
+    assert len(dataframe.pack([0] * 100, ["a"] * 100, 4, 8 << 20)) == 4
+    assert 60 < len(dataframe.pack([5 << 20] * 100, ["a"] * 100, 4, 8 << 20)) < 100
+    assert len(dataframe.pack([8 << 20] * 100, ["a"] * 100, 4, 8 << 20)) == 100
+    assert len(dataframe.pack([1000] * 100, ["a"] * 100, 2, 0)) == 100
+
+
+@pytest.mark.slow
+def test_packed_blocks_give_their_records_in_order_and_dead_letters_the_same_names(
+    sc: Any, store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    infos = [stored(store, f"input-0-{at}", [b"%d a" % at, b"%d b" % at]) for at in range(40)]
+    records = [f"{at} {letter}" for at in range(40) for letter in "ab"]
+    packed = BlockRDD(sc, infos, BlockAccess(), 8 << 20)
+    assert packed.getNumPartitions() == sc.defaultParallelism < 40
+    assert packed.collect() == records
+    assert packed.count() == 80
+    assert packed.map_parts(lambda block: iter([block.num_records])).collect() == [2] * 40
+    assert BlockRDD(sc, infos, BlockAccess()).getNumPartitions() == 40
+    # A large one among them is cut, and the small ones are packed all the same.
+    monkeypatch.setattr(dataframe, "_LEAST_PART_BYTES", 1 << 10)
+    mixed = BlockRDD(sc, [*infos, stored(store, "input-0-40", LINES)], BlockAccess(), 8 << 20)
+    assert mixed.in_parts().collect() == records + [line.decode() for line in LINES]
+    assert 3 < mixed.in_parts().getNumPartitions() <= 8
+    elsewhere = [
+        msgspec.structs.replace(info, host=f"host{at // 20}") for at, info in enumerate(infos)
+    ]
+    placed: Any = BlockRDD(sc, elsewhere, BlockAccess(), 8 << 20)
+    java_rdd = placed._prev_jrdd.rdd()
+    hosts = [java_rdd.preferredLocations(part).mkString(" ") for part in java_rdd.partitions()]
+    assert sorted(set(hosts)) == ["host0", "host1"]
+    assert len(hosts) < 40
+
+    def task(_: Any) -> tuple[int, int]:
+        return (TaskContext.get().partitionId(), 1)  # type: ignore[union-attr]
+
+    with batches(sc) as run:
+        stream = run.ssc.queueStream([packed])
+        tasks = run.collect(stream.map(task).reduceByKey(operator.add, 1))
+        letters = run.collect(stream.mapOrDeadLetter(task).reduceByKey(operator.add, 1))
+        run.run(1)
+    assert len(tasks[0]) == sc.defaultParallelism
+    # Named by block and place, whatever cores there are when a later run makes the batch again.
+    assert dict(letters[0]) == dict.fromkeys(range(40), 2)

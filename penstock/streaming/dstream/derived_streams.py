@@ -55,8 +55,13 @@ def _fused_rdd(
     `in_parts` where nobody sees how records are divided: large blocks are cut then.
     """
     rdd = source.get_or_compute(time_ms)
-    if in_parts and isinstance(rdd, BlockRDD) and all(map(_may_read_parts, operations)):
-        rdd = rdd.in_parts()
+    if isinstance(rdd, BlockRDD):
+        if any(isinstance(operation, LetterOperation) for operation in operations):
+            # Dead letters are named by their place in a partition, also where a later run, on other
+            # cores, makes the batch again.
+            rdd = rdd.by_block()
+        elif in_parts and all(operation.is_per_record for operation in operations):
+            rdd = rdd.in_parts()
     if rdd is None or not operations:
         return rdd
     function = FusedFunction(_in_batch(operations, source, time_ms))
@@ -73,11 +78,6 @@ def _planned(node: DStreamNode) -> tuple[DStreamNode, tuple[NarrowOperation, ...
     if isinstance(node, NarrowDStream) and not node.is_materialised:
         return node.plan()
     return node, ()
-
-
-def _may_read_parts(operation: NarrowOperation) -> bool:
-    # Dead letters are named by their place in a partition.
-    return operation.is_per_record and not isinstance(operation, LetterOperation)
 
 
 def _in_batch(

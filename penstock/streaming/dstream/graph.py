@@ -44,6 +44,7 @@ class BatchRuntime:
         clock: Tells how far wall time and batch time differ.
         state_saver: Saves states in the checkpoint directory.
         letters: Where the dead letters of functions go; None: they are not kept.
+        partition_bytes: How large the partitions of small blocks may be; 0: one block each.
     """
 
     spark_context: SparkContext
@@ -52,6 +53,7 @@ class BatchRuntime:
     clock: Clock = field(default_factory=SystemClock)
     state_saver: StateSaver = field(default_factory=StateSaver)
     letters: LettersOfRun | None = None
+    partition_bytes: int = 0
 
 
 class DStreamGraph:

@@ -164,7 +164,7 @@ def _known_if_empty(rdd: RDD[Any] | None) -> RDD[Any] | None:
 
 
 class ReceiverInputDStream(InputDStream):
-    """The blocks of a receiver: a batch's RDD has one partition per block.
+    """The blocks of a receiver; small ones share a partition of a batch's RDD.
 
     Attributes:
         receiver: The program's receiver; a copy of it runs in an executor.
@@ -215,7 +215,8 @@ class ReceiverInputDStream(InputDStream):
             if self._empty is None:
                 self._empty = no_partitions(runtime.spark_context)
             return self._empty
-        return BlockRDD(runtime.spark_context, blocks, runtime.received_blocks.block_access)
+        access = runtime.received_blocks.block_access
+        return BlockRDD(runtime.spark_context, blocks, access, runtime.partition_bytes)
 
     def check_columns(self) -> None:
         """Raise `UnsupportedColumnError` when the declared schema makes no DataFrame."""
@@ -243,7 +244,7 @@ class ReceiverInputDStream(InputDStream):
         spark = SparkSession(runtime.spark_context)
         schema = getattr(self.receiver, "schema", None) or self._last_schema
         access = runtime.received_blocks.block_access
-        frame = blocks_to_dataframe(spark, blocks, access, schema)
+        frame = blocks_to_dataframe(spark, blocks, access, schema, runtime.partition_bytes)
         if any(block.num_records for block in blocks):
             self._last_schema = to_arrow_schema(frame.schema)
         return frame

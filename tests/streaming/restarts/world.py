@@ -200,7 +200,7 @@ class _BlockReader:
         return current_world().read_block(self._block_id)
 
 
-def block_rdd(context: LocalContext, blocks: Sequence[ReceivedBlockInfo], _: Any) -> Any:
+def block_rdd(context: LocalContext, blocks: Sequence[ReceivedBlockInfo], *_: Any) -> Any:
     return context.of_partitions([_BlockReader(block.block_id) for block in blocks])
 
 
