@@ -613,6 +613,12 @@ def socket_receiver() -> Any:
     return SocketReceiver("127.0.0.1", 1)
 
 
+def growing_files() -> Any:
+    from penstock.sources.growing_files import GrowingFilesReceiver
+
+    return GrowingFilesReceiver("/nowhere/*")
+
+
 def compression(*_: object) -> None:
     from penstock.blockstore._compression import BlockCompression
 
@@ -698,6 +704,9 @@ PLACES: dict[str, Case | None] = {
     ),
     "receiver/user_calls.py:UserCall.__init__": attempt_ends(
         "penstock.receiver.forms.ThreadedReceiver._failed", "receiver-3", failing
+    ),
+    "sources/growing_files.py:GrowingFilesReceiver.onStart": attempt_ends(
+        "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files
     ),
     "sources/kafka/receiver.py:KafkaReceiver.onStart": kafka,
     "sql/host.py:ReceiverHost._ask_to_stop": host_stop,

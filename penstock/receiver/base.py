@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark import StorageLevel
 
@@ -351,6 +351,10 @@ class Receiver:
         return {name: value for name, value in self.__dict__.items() if name not in dropped}
 
 
+def _not_given(*_: object) -> NoReturn:
+    raise ReceiverNotAttachedError
+
+
 @dataclass(frozen=True)
 class ReceiverContext:
     """Given to a generator function, or to `run`, at each start.
@@ -374,6 +378,6 @@ class ReceiverContext:
     stopped: threading.Event
     store: Callable[..., Any]
     storeFrom: Callable[..., None]
-    discard: Callable[..., Any]
     reportError: Callable[..., None]
+    discard: Callable[..., Any] = _not_given
     listening: Callable[..., None] = lambda *addresses: None
