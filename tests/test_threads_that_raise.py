@@ -720,7 +720,7 @@ PLACES: dict[str, Case | None] = {
     "streaming/listeners/bus.py:StreamingListenerBus.__init__": listener_bus,
     "streaming/scheduler/job_scheduler.py:JobScheduler.__init__": jobs,
     "streaming/scheduler/recurring_timer.py:RecurringTimer.__init__": timer,
-    "testing/running.py:RunningReceiver.__init__": None,
+    "testing/running.py:RunningReceiver.start": None,
     "threads.py:Repeated.__init__": repeated,
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
     "tracker/cluster.py:SparkCluster.thread": cluster,
