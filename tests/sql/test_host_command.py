@@ -174,7 +174,7 @@ def jvm_of(run: Run) -> int:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/system/test_silent_jvm.py` stops a context whose JVM hangs.
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[..., Run]) -> None:

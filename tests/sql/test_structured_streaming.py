@@ -876,8 +876,15 @@ class Collecting(StatefulProcessor):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    "names",
+    [
+        "by_state windows",
+        pytest.param("unique joined by_python", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_windows_joins_states_and_functions_are_as_over_files(
-    spark: SparkSession, tmp_path: Path, rocks_db: None
+    spark: SparkSession, tmp_path: Path, rocks_db: None, names: str
 ) -> None:
     @receiver(positions=True, schema="id long, at timestamp, user string")
     def events(context: Any) -> Iterator[Any]:
@@ -937,7 +944,8 @@ def test_windows_joins_states_and_functions_are_as_over_files(
             .start()
         )
         files = spark.readStream.schema(load(spark).schema).parquet(str(tmp_path / "files"))
-        for name, make in programs.items():
+        for name in names.split():
+            make = programs[name]
             found = []
             # A state that goes from batch to batch.
             limit = {"maxRecordsPerTrigger": 500} if make is by_state and HAS_LIMITS else {}
