@@ -619,6 +619,25 @@ def growing_files() -> Any:
     return GrowingFilesReceiver("/nowhere/*")
 
 
+def postgres() -> Any:
+    from penstock.sources.postgres import PostgresReceiver
+
+    return PostgresReceiver("host=127.0.0.1 port=1", "slot", "publication")
+
+
+def postgres_status(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.sources import postgres as source
+
+    monkeypatch.setattr(source, "_STATUS_S", 0.001)
+    monkeypatch.setattr(source, "_report_status", once)
+    monkeypatch.setattr(source, "_end_copy", lambda *_: None)
+    receiver = postgres()
+    receiver._prepare = receiver._ask = lambda *_: None
+    receiver._read = lambda *_: once.wait_for_second()
+    receiver._receive(None, SimpleNamespace(connected=lambda: None))
+    heard.wait_for_log()
+
+
 def compression(*_: object) -> None:
     from penstock.blockstore._compression import BlockCompression
 
@@ -709,6 +728,10 @@ PLACES: dict[str, Case | None] = {
         "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files
     ),
     "sources/kafka/receiver.py:KafkaReceiver.onStart": kafka,
+    "sources/postgres.py:PostgresReceiver._receive": postgres_status,
+    "sources/postgres.py:_PostgresBase.onStart": attempt_ends(
+        "penstock.sources.postgres._PostgresBase._run", "penstock-postgres-3", postgres
+    ),
     "sql/host.py:ReceiverHost._ask_to_stop": host_stop,
     "sql/host.py:ReceiverHost._start": retention,
     "sql/host_cli.py:_SparkWatch.__init__": spark_watch,

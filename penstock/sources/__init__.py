@@ -18,6 +18,7 @@ module, which needs the extra of its name only where the receiver runs.
 `nats`             a consumer of NATS JetStream
 `redis`            streams, lists and channels of Redis or Valkey
 `postgres`         PostgreSQL's logical replication, and its notifications
+`_pgoutput`        what its output plug-in sends, as columns
 `sqs`              a queue of AWS SQS
 `kinesis`          the shards of an AWS Kinesis stream
 `syslog`           syslog over UDP, TCP and TLS

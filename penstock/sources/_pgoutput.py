@@ -1,0 +1,579 @@
+"""What PostgreSQL's output plug-in `pgoutput` sends (version 1 of its protocol), as Arrow columns.
+
+Messages stay bytes until a batch is made of them: then all rows of one shape (table, operation,
+which tuples) are cut into columns at once, and no Python object is made per value. What does not
+fit goes back to be looked at row by row.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import PenstockError
+
+HEADER = 25
+"""Bytes before a message: ``w``, where it is in the log, where the log ends, the time."""
+
+EPOCH_US = 946_684_800_000_000
+"""2000-01-01, from which PostgreSQL counts."""
+
+_NULL, _UNCHANGED, _TEXT = b"nut"
+_OPERATIONS = {b"I": "insert", b"U": "update", b"D": "delete", b"T": "truncate"}
+_BOOL = 16
+_AS_THEY_ARE = {20, 21, 23, 26, 114, 3802}
+"""Integers and JSON."""
+_NUMBERS = {700, 701, 1700}
+"""May be NaN or infinite."""
+_IN_JSON = r'[\x00-\x1f"\\]'
+
+
+class PgoutputError(PenstockError):
+    """The server sent what `pgoutput` does not send."""
+
+
+def envelope(row: pa.DataType) -> pa.Schema:
+    """Return the columns of changes whose rows are of a type."""
+    return pa.schema(
+        [
+            ("schema", pa.string()),
+            ("table", pa.string()),
+            ("op", pa.string()),
+            ("lsn", pa.int64()),
+            ("place", pa.int64()),
+            ("committed", pa.timestamp("us", "UTC")),
+            ("xid", pa.int64()),
+            ("unchanged", pa.list_(pa.string())),
+            ("before", row),
+            ("after", row),
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table as it was when the changes that follow were made."""
+
+    oid: int
+    schema: str
+    table: str
+    replica_identity: str
+    names: tuple[str, ...]
+    types: tuple[int, ...]
+    is_key: tuple[bool, ...]
+
+    @classmethod
+    def read(cls, message: memoryview) -> Relation:
+        """Read a message ``R``."""
+        data = bytes(message)
+        at = 5
+
+        def text() -> str:
+            nonlocal at
+            end = data.index(b"\0", at)
+            found, at = data[at:end].decode(errors="replace"), end + 1
+            return found
+
+        def number(size: int) -> int:
+            nonlocal at
+            at += size
+            return int.from_bytes(data[at - size : at], "big")
+
+        schema, table, identity = text() or "pg_catalog", text(), chr(number(1))
+        columns = []
+        for _ in range(number(2)):
+            flags, name, kind = number(1), text(), number(4)
+            number(4)
+            columns.append((name, kind, bool(flags & 1)))
+        names, types, is_key = zip(*columns, strict=True) if columns else ((), (), ())
+        return cls(int.from_bytes(data[1:5], "big"), schema, table, identity, names, types, is_key)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A transaction whose changes come. `lsn` is where its commit is in the log."""
+
+    lsn: int
+    committed_us: int
+    xid: int
+
+    @classmethod
+    def read(cls, message: memoryview) -> Transaction:
+        """Read a message ``B``."""
+        at = (bytes(message[first:last]) for first, last in ((1, 9), (9, 17), (17, 21)))
+        lsn, time_us, xid = (int.from_bytes(each, "big", signed=True) for each in at)
+        return cls(lsn, time_us + EPOCH_US, xid & 0xFFFF_FFFF)
+
+
+class Refused(NamedTuple):
+    """A change that cannot be stored as it is wanted."""
+
+    data: bytes
+    reason: str
+
+
+class _NoFitError(Exception):
+    """A value does not fit its column."""
+
+
+class Changes:
+    """Changes that have come, in their order, until a batch is made of them.
+
+    Args:
+        row: The type of their rows: a struct, or text for JSON.
+    """
+
+    def __init__(self, row: pa.DataType) -> None:
+        self._row = row
+        self._schema = envelope(row)
+        self._relations: dict[int, Relation] = {}
+        self._messages: list[Any] = []
+        self._runs: list[_Run] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where the last of them is: the commit of its transaction, and its number in that."""
+        run = self._runs[-1]
+        return run.transaction.lsn, run.first + run.count - 1
+
+    def begin(self, transaction: Transaction, first: int) -> None:
+        """Take note that what follows is of a transaction, from its change number `first` on."""
+        self._runs.append(_Run(transaction, first))
+
+    def add(self, message: Any) -> None:
+        """Take a row: its message, with the header."""
+        self._messages.append(message)
+        self._runs[-1].count += 1
+        self.bytes += len(message)
+
+    def describe(self, relation: Relation) -> None:
+        """Take note of a table. No changes of its earlier shape may be left."""
+        self._relations[relation.oid] = relation
+
+    def relation(self, oid: int) -> Relation | None:
+        """Return a table as it is now."""
+        return self._relations.get(oid)
+
+    def take(self) -> tuple[pa.RecordBatch, list[Refused]]:
+        """Return a batch of all changes but those that cannot be stored, and forget them.
+
+        Raises:
+            PgoutputError: They are not what `pgoutput` sends.
+        """
+        messages, runs = self._messages, [run for run in self._runs if run.count]
+        self._messages, self._runs, self.bytes = [], self._runs[-1:], 0
+        if self._runs:
+            last = self._runs[-1]
+            self._runs = [_Run(last.transaction, last.first + last.count)]
+        groups: dict[bytes, list[int]] = {}
+        for at, message in enumerate(messages):
+            groups.setdefault(bytes(message[HEADER : HEADER + 6]), []).append(at)
+        parts: list[tuple[list[int], list[pa.Array]]] = []
+        refused: dict[int, Refused] = {}
+        for head, indices in groups.items():
+            relation = self._relations.get(int.from_bytes(head[1:5], "big"))
+            operation = _OPERATIONS.get(head[:1])
+            if relation is None or operation is None:
+                raise PgoutputError(
+                    f"a change begins with {head!r}, which stands for nothing known"
+                )
+            self._read(relation, operation, head, messages, indices, parts, refused)
+        rows = [at for indices, _ in parts for at in indices]
+        counts = [run.count for run in runs]
+        ends = np.cumsum(counts)
+        number = np.arange(len(messages)) - np.repeat(ends - counts, counts)
+        columns: dict[str, Any] = {
+            "lsn": np.repeat([run.transaction.lsn for run in runs], counts),
+            "place": number + np.repeat([run.first for run in runs], counts),
+            "committed": np.repeat([run.transaction.committed_us for run in runs], counts),
+            "xid": np.repeat([run.transaction.xid for run in runs], counts),
+        }
+        order = np.argsort(rows)
+        in_order = np.sort(rows).astype(np.int64)
+        arrays = []
+        for index, column in enumerate(self._schema):
+            if column.name in columns:
+                found = pa.array(columns[column.name][in_order])
+            else:
+                at = index - (0 if index < _FIRST_COMMON else len(columns))
+                found = pa.chunked_array([part[at] for _, part in parts], column.type)
+                found = _one(found) if len(parts) == 1 else _one(found.take(order))
+            arrays.append(found.cast(column.type))
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return batch, [refused[at] for at in sorted(refused)]
+
+    def _read(
+        self,
+        relation: Relation,
+        operation: str,
+        head: bytes,
+        messages: list[Any],
+        indices: list[int],
+        parts: list[tuple[list[int], list[pa.Array]]],
+        refused: dict[int, Refused],
+    ) -> None:
+        """Read rows of one shape; where one does not fit, each half by itself."""
+        rows = _Rows(relation, head, [messages[at] for at in indices])
+        try:
+            before, after = (
+                pa.nulls(len(indices), self._row) if part is None else self._made(relation, part)
+                for part in (rows.before, rows.after)
+            )
+        except (pa.ArrowInvalid, _NoFitError, ValueError) as error:
+            if len(indices) == 1:
+                place = f"{relation.schema}.{relation.table}"
+                refused[indices[0]] = Refused(rows.text(), f"{operation} of {place}: {error}")
+                return
+            half = len(indices) // 2
+            for some in (indices[:half], indices[half:]):
+                self._read(relation, operation, head, messages, some, parts, refused)
+            return
+        constants = [
+            pa.repeat(pa.scalar(text, pa.string()), len(indices))
+            for text in (relation.schema, relation.table, operation)
+        ]
+        unchanged = pa.array(rows.unchanged(), pa.list_(pa.string()))
+        parts.append((indices, [*constants, unchanged, before, after]))
+
+    def _made(self, relation: Relation, part: _Tuples) -> pa.Array:
+        make = _as_structs if pa.types.is_struct(self._row) else _as_json
+        return make(relation, part, self._row)
+
+
+_FIRST_COMMON = 3
+"""Columns of the envelope before those that all changes have in one way."""
+
+
+@dataclass
+class _Run:
+    """Changes of one transaction, one after the other."""
+
+    transaction: Transaction
+    first: int
+    count: int = 0
+
+
+@dataclass
+class _Tuples:
+    """One row of each message: its values as text, and which were not sent."""
+
+    is_key: bool
+    count: int
+    values: list[pa.Array] = field(default_factory=list)
+    unchanged: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+
+
+def _one(found: pa.ChunkedArray) -> pa.Array:
+    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+
+
+class _Rows:
+    """Messages of one shape, cut into columns.
+
+    Raises:
+        PgoutputError: They have another shape.
+    """
+
+    def __init__(self, relation: Relation, head: bytes, messages: list[Any]) -> None:
+        self._relation = relation
+        self.before: _Tuples | None = None
+        self.after: _Tuples | None = None
+        self._count = len(messages)
+        if head[:1] == b"T":
+            return
+        lengths = np.fromiter(map(len, messages), np.int64, len(messages))
+        ends = np.cumsum(lengths)
+        # What follows the last row is read with it where that is short, and not used.
+        self._data = b"".join([*messages, bytes(8)])
+        self._bytes = np.frombuffer(self._data, np.uint8)
+        at = ends - lengths + HEADER + 6
+        if head[5:6] in (b"K", b"O"):
+            self.before, at = self._tuples(at, head[5:6] == b"K")
+            if head[:1] == b"U":
+                if (self._bytes[at] != ord("N")).any():
+                    raise PgoutputError("an update has no new row")
+                at = at + 1
+        if head[:1] != b"D":
+            self.after, at = self._tuples(at, is_key=False)
+            self._fill()
+        if (at != ends).any():
+            raise PgoutputError(f"a row of {relation.schema}.{relation.table} has another length")
+
+    def unchanged(self) -> list[list[str] | None]:
+        """Return the names of columns whose values an update did not touch, and that are away."""
+        found: list[list[str] | None] = [None] * self._count
+        if self.after is not None:
+            for name, away in zip(self._relation.names, self.after.unchanged, strict=True):
+                for at in np.flatnonzero(away):
+                    found[at] = [*(found[at] or ()), name]
+        return found
+
+    def text(self) -> bytes:
+        """Return the one row that there is, for a dead letter."""
+        shown = {
+            what: {
+                name: None if value is None else value.decode(errors="backslashreplace")
+                for name, value in zip(
+                    self._relation.names, (each[0].as_py() for each in part.values), strict=True
+                )
+            }
+            for what, part in (("before", self.before), ("after", self.after))
+            if part is not None
+        }
+        return json.dumps(shown, ensure_ascii=False).encode()
+
+    def _tuples(
+        self, at: npt.NDArray[np.int64], is_key: bool
+    ) -> tuple[_Tuples, npt.NDArray[np.int64]]:
+        data = self._bytes
+        count = len(self._relation.names)
+        if ((data[at].astype(np.int64) << 8 | data[at + 1]) != count).any():
+            raise PgoutputError(f"a row has not the {count} columns of its table")
+        at = at + 2
+        found = _Tuples(is_key, len(at))
+        taken = np.arange(0, 2 * len(at), 2)
+        for _ in range(count):
+            kind = data[at]
+            has_value = kind == _TEXT
+            if not (has_value | (kind == _NULL) | (kind == _UNCHANGED)).all():
+                raise PgoutputError("a value is of a kind that was not asked for")
+            size = np.zeros(len(at), np.int64)
+            for byte in range(1, 5):
+                size = size << 8 | data[at + byte]
+            begin = at + np.where(has_value, 5, 1)
+            at = begin + np.where(has_value, size, 0)
+            if at[-1] > len(data):
+                raise PgoutputError("a value is longer than its message")
+            # The values and what lies between them are one array without a copy.
+            offsets = np.stack([begin, at], axis=1).ravel().astype(np.int32)
+            parts = pa.Array.from_buffers(
+                pa.binary(),
+                len(offsets) - 1,
+                [None, pa.py_buffer(offsets), pa.py_buffer(self._data)],
+            )
+            found.values.append(parts.take(pa.array(taken, mask=~has_value)))
+            found.unchanged.append(kind == _UNCHANGED)
+        return found, at
+
+    def _fill(self) -> None:
+        """Take what did not change from the row as it was, where the whole of that came."""
+        if self.before is None or self.after is None or self.before.is_key:
+            return
+        for at, away in enumerate(self.after.unchanged):
+            if away.any():
+                old = self.before.values[at]
+                self.after.values[at] = pc.if_else(pa.array(away), old, self.after.values[at])
+                self.after.unchanged[at] = away & self.before.unchanged[at]
+
+
+# -- rows as JSON ----------------------------------------------------------------------------------
+
+
+def _as_json(relation: Relation, part: _Tuples, row: pa.DataType) -> pa.Array:
+    """Return the rows as JSON objects; a column whose value is not known is left out."""
+    pieces = []
+    columns = zip(
+        relation.names, relation.types, relation.is_key, part.values, part.unchanged, strict=True
+    )
+    for name, kind, is_key, values, away in columns:
+        if part.is_key and not is_key:
+            continue
+        try:
+            column = _json_values(values.cast(pa.string()), kind)
+        except pa.ArrowInvalid as error:
+            raise _NoFitError(f"column {name!r}: {error}") from None
+        # A comma before each: the first one is cut off.
+        label = pa.scalar(f",{json.dumps(name, ensure_ascii=False)}:")
+        piece = pc.binary_join_element_wise(label, pc.fill_null(column, "null"), "")
+        pieces.append(pc.if_else(pa.array(away), "", piece) if away.any() else piece)
+    if not pieces:
+        return pa.repeat(pa.scalar("{}"), part.count)
+    joined = pc.binary_join_element_wise(*pieces, "").cast(pa.binary())
+    return pc.binary_join_element_wise(
+        pa.scalar(b"{"), pc.binary_slice(joined, 1), pa.scalar(b"}"), pa.scalar(b"")
+    ).cast(pa.string())
+
+
+def _json_values(column: pa.Array, kind: int) -> pa.Array:
+    if kind in _AS_THEY_ARE:
+        return column
+    if kind == _BOOL:
+        return pc.if_else(pc.equal(column, "t"), "true", "false")
+    if kind in _NUMBERS:
+        is_number = pc.match_substring_regex(column, "^-?[0-9]")
+        return pc.if_else(is_number, column, pc.binary_join_element_wise('"', column, '"', ""))
+    element = _element_types().get(kind)
+    if element is not None:
+        texts = [_json_list(_elements(text), element) for text in column.to_pylist()]
+        return pa.array(texts, pa.string())
+    quoted = pc.binary_join_element_wise('"', column, '"', "")
+    needs_more = pc.fill_null(pc.match_substring_regex(column, _IN_JSON), False)
+    if not needs_more.true_count:
+        return quoted
+    escaped = [
+        json.dumps(text, ensure_ascii=False) for text in column.filter(needs_more).to_pylist()
+    ]
+    return pc.replace_with_mask(quoted, needs_more, pa.array(escaped, pa.string()))
+
+
+def _json_list(elements: list[Any] | None, kind: int) -> str | None:
+    if elements is None:
+        return None
+    flat = pa.array([each for each in elements if not isinstance(each, list)], pa.string())
+    made = iter(_json_values(flat, kind).to_pylist())
+    texts = (
+        _json_list(each, kind) if isinstance(each, list) else next(made) or "null"
+        for each in elements
+    )
+    return f"[{','.join(map(str, texts))}]"
+
+
+# -- rows as columns -------------------------------------------------------------------------------
+
+
+def _as_structs(relation: Relation, part: _Tuples, row: pa.StructType) -> pa.Array:
+    """Return the rows with the declared columns; what the table has not is null."""
+    known = dict(zip(relation.names, part.values, strict=True))
+    columns = []
+    for wanted in row:
+        values = known.get(wanted.name)
+        if values is None:
+            columns.append(pa.nulls(part.count, wanted.type))
+            continue
+        try:
+            columns.append(_typed(values, wanted.type))
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise _NoFitError(f"column {wanted.name!r}: {error}") from None
+    return pa.StructArray.from_arrays(columns, fields=list(row))
+
+
+_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.DataType], Any]], ...]
+_READERS = (
+    (pa.types.is_boolean, lambda texts, kind: pc.equal(texts, "t")),
+    (pa.types.is_binary, lambda texts, kind: pa.array(map(_unhex, texts.to_pylist()), kind)),
+    (
+        pa.types.is_time,
+        # Arrow reads no times of day.
+        lambda texts, kind: (
+            pc.binary_join_element_wise("1970-01-01", texts, " ")
+            .cast(pa.timestamp(kind.unit))
+            .cast(kind)
+        ),
+    ),
+    (pa.types.is_list, lambda texts, kind: _typed_lists(texts, kind)),
+    (pa.types.is_string, lambda texts, kind: texts),
+    (pa.types.is_integer, lambda texts, kind: texts.cast(kind)),
+    (pa.types.is_floating, lambda texts, kind: texts.cast(kind)),
+    (pa.types.is_decimal, lambda texts, kind: texts.cast(kind)),
+    (pa.types.is_date, lambda texts, kind: texts.cast(kind)),
+    (pa.types.is_timestamp, lambda texts, kind: texts.cast(kind)),
+)
+
+
+def check_row(schema: pa.Schema) -> None:
+    """Check that rows can be read into the columns of a schema.
+
+    Raises:
+        ValueError: Not into that one.
+    """
+    for column in schema:
+        kind = column.type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if not any(fits(kind) for fits, _ in _READERS):
+            raise ValueError(
+                f"rows has the column {column.name!r} of type {column.type}, which is not read "
+                "from PostgreSQL: declare it as string, which has the value's text"
+            )
+
+
+def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    texts = values.cast(pa.string())
+    return next(read for fits, read in _READERS if fits(kind))(texts, kind)
+
+
+def _typed_lists(texts: pa.Array, kind: pa.ListType) -> pa.Array:
+    lists = [_elements(text) for text in texts.to_pylist()]
+    return _of_lists(lists, kind)
+
+
+def _of_lists(lists: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return nested lists of texts as a column of a type."""
+    if not pa.types.is_list(kind):
+        if any(isinstance(each, list) for each in lists):
+            raise ValueError("it has more dimensions than are declared")
+        return _typed(pa.array(lists, pa.string()), kind)
+    if any(isinstance(each, str) for each in lists):
+        raise ValueError("it has fewer dimensions than are declared")
+    inner = _of_lists(
+        [each for some in lists if some is not None for each in some], kind.value_type
+    )
+    offsets = np.cumsum([0, *(len(some or ()) for some in lists)]).astype(np.int32)
+    mask = pa.array([some is None for some in lists])
+    return pa.ListArray.from_arrays(pa.array(offsets), inner, kind, mask=mask)
+
+
+def _unhex(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not text.startswith("\\x"):
+        raise ValueError(f"{text!r:.80} are no bytes")
+    return bytes.fromhex(text[2:])
+
+
+def _elements(text: str | None) -> list[Any] | None:
+    """Read an array as PostgreSQL writes it: ``{1,NULL,"a b"}``, ``[0:1]={{1},{2}}``."""
+    if text is None:
+        return None
+    found, end = _list_at(text, text.index("{"))
+    if end != len(text):
+        raise ValueError(f"{text!r:.80} is no array")
+    return found
+
+
+def _list_at(text: str, at: int) -> tuple[list[Any], int]:
+    found: list[Any] = []
+    at += 1
+    while True:
+        match = _ELEMENT.match(text, at)
+        if match is None:
+            raise ValueError(f"{text!r:.80} is no array")
+        at = match.end()
+        kind = match.lastgroup
+        if kind == "end":
+            return found, at
+        if kind == "open":
+            inner, at = _list_at(text, at - 1)
+            found.append(inner)
+        elif kind == "quoted":
+            found.append(_ESCAPED.sub(r"\1", match["quoted"]))
+        elif kind == "plain":
+            found.append(None if match["plain"] == "NULL" else match["plain"])
+
+
+_ELEMENT = re.compile(
+    r'(?P<end>\})|(?P<open>\{)|(?P<comma>,)|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^{},"\\]+)',
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+@functools.cache
+def _element_types() -> dict[int, int]:
+    """Return the types of the elements of the arrays that PostgreSQL has of its own."""
+    from psycopg.postgres import types
+
+    return {info.array_oid: info.oid for info in types if info.array_oid and info.delimiter == ","}

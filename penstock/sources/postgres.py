@@ -1,0 +1,785 @@
+"""`PostgresReceiver`: what is written to tables, by logical replication; `PostgresNotifyReceiver`.
+
+What must hold
+--------------
+
+* The slot is told of a place in the log only when all changes before it are durable (I1); a place
+  is never told that lies behind what was told before.
+* The position is the commit of a transaction and a number in it. The server begins again with the
+  first transaction that the slot was not told of; changes up to the position are left out. So each
+  change is stored once, whatever is killed, also one of a transaction that is larger than a block.
+* A position counts in one history of one server. Where that history has been left (another server,
+  an older copy of it, a promoted standby that lacks a part), it is said, and no change is left out
+  by comparing places that do not belong together.
+* The connection is kept while `store` waits: a thread of its own sends status updates.
+* What cannot pass by waiting (a slot that is gone or has lost its log) is reported at once and
+  looked at again at the longest pause only. A slot is never made again in the middle of a stream.
+* Passwords are in no message: what is shown of the connection are host, port and database.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import select
+import struct
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+
+from penstock._arguments import refused
+from penstock.errors import MissingPackageError, PenstockError
+from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
+from penstock.receiver.short_forms import Schema, arrow_schema
+from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._pgoutput import (
+    EPOCH_US,
+    HEADER,
+    Changes,
+    PgoutputError,
+    Relation,
+    Transaction,
+    check_row,
+    envelope,
+)
+from penstock.sources.formats import ValueFormat
+from penstock.threads import OwnedThread, Repeated
+
+if TYPE_CHECKING:
+    import psycopg
+
+_STEP_S = 0.2
+_CONNECT_S = 10
+_STATUS_S = 1.0
+_AGE_S = 0.02
+"""How long changes wait for others, to be read together."""
+_ROWS = 16_384
+_BYTES = 1 << 20
+_END_S = 2.0
+_HOPELESS_S = 30.0
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE = b"BCRT"
+_ROW_CHANGES = frozenset(b"IUD")
+_WAL, _KEEPALIVE = b"wk"
+
+
+class PostgresSourceError(PenstockError):
+    """A PostgreSQL server does not give what is asked of it.
+
+    Attributes:
+        is_hopeless: Whether it needs somebody who mends it.
+    """
+
+    def __init__(self, message: str, *, is_hopeless: bool = False) -> None:
+        super().__init__(message)
+        self.is_hopeless = is_hopeless
+
+
+def lsn_text(lsn: int) -> str:
+    """Return a place in the log as PostgreSQL writes it, such as ``0/16B3748``."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFF_FFFF:X}"
+
+
+def _lsn(text: str) -> int:
+    high, low = text.split("/")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+class _Link:
+    """A connection of which each wait has an end. `lock` is held while libpq is used."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self.pg = connection.pgconn
+        self.pg.nonblocking = 1
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> _Link:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self.lock:
+            self._connection.close()
+
+    def readable(self, timeout_s: float) -> bool:
+        """Wait until something has come, and take it in.
+
+        Raises:
+            psycopg.OperationalError: The connection is broken.
+        """
+        poll = select.poll()
+        poll.register(self.pg.socket, select.POLLIN)
+        if not poll.poll(1000 * timeout_s):
+            return False
+        with self.lock:
+            self.pg.consume_input()
+        return True
+
+    def ask(self, sql: str, timeout_s: float, receiver: Receiver) -> list[list[str]]:
+        """Return the rows that a statement gives; null is the empty text.
+
+        Raises:
+            psycopg.Error: The server refuses it, or the connection is broken.
+            PostgresSourceError: There is no answer in time.
+            ReceiverStoppedError: The receiver has stopped meanwhile.
+        """
+        from psycopg import errors, pq
+
+        end_s = time.monotonic() + timeout_s
+        self.pg.send_query(sql.encode())
+        rows: list[list[str]] = []
+        while True:
+            while self.pg.flush() or self.pg.is_busy():
+                if receiver.isStopped():
+                    raise ReceiverStoppedError(receiver.streamId)
+                if time.monotonic() > end_s:
+                    raise PostgresSourceError(f"no answer within {timeout_s:g} s to: {sql}")
+                self.readable(_STEP_S)
+            result = self.pg.get_result()
+            if result is None:
+                return rows
+            if result.status == pq.ExecStatus.FATAL_ERROR:
+                raise errors.error_from_result(result)
+            for row in range(result.ntuples):
+                values = (result.get_value(row, column) for column in range(result.nfields))
+                rows.append([(value or b"").decode(errors="replace") for value in values])
+            if result.status == pq.ExecStatus.COPY_BOTH:
+                return rows
+
+
+class _Confirmed:
+    """The place in the log that all stored changes lie before, and that the slot may be told of."""
+
+    def __init__(self, lsn: int) -> None:
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._passed = self.lsn = lsn
+
+    def stored(self) -> None:
+        """Take note that changes are stored that are not durable yet."""
+        with self._lock:
+            self._waiting += 1
+
+    def durable(self, lsn: int) -> None:
+        """Take note that one call's changes are durable, and all before a place."""
+        with self._lock:
+            self._waiting -= 1
+            self.lsn = max(self.lsn, lsn if self._waiting else max(lsn, self._passed))
+
+    def passed(self, lsn: int) -> None:
+        """Take note that what is stored by now lies before a place, and nothing else does."""
+        with self._lock:
+            self._passed = max(self._passed, lsn)
+            if not self._waiting:
+                self.lsn = max(self.lsn, self._passed)
+
+
+class _PostgresBase(Receiver):
+    """A receiver with one thread that connects, reads, and connects again."""
+
+    requires = ("psycopg",)
+
+    def __init__(self, conninfo: str, storageLevel: StorageLevel | str, timeout_s: float) -> None:
+        super().__init__(storageLevel)
+        if importlib.util.find_spec("psycopg") is None:
+            raise MissingPackageError(type(self).__name__, "psycopg", "postgres")
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            parts = conninfo_to_dict(conninfo)
+        except (ProgrammingError, TypeError):
+            # What it says may have a part of a password in it.
+            raise ValueError(
+                "conninfo is not accepted: text such as 'host=db dbname=shop user=penstock', or "
+                "'postgresql://penstock@db/shop'"
+            ) from None
+        if not timeout_s > 0:
+            raise ValueError(refused("timeout_s", timeout_s, "seconds, more than 0"))
+        self._conninfo = conninfo
+        self._timeout_s = timeout_s
+        host = parts.get("host") or parts.get("hostaddr") or "localhost"
+        self._server = f"{host}:{parts.get('port') or 5432}"
+        self._database = str(parts.get("dbname") or parts.get("user") or "postgres")
+        self._thread: OwnedThread | None = None
+        self._ending = threading.Event()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_thread", "_ending")
+        return {name: value for name, value in super().__getstate__().items() if name not in own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._thread = None
+        self._ending = threading.Event()
+
+    def onStart(self) -> None:
+        """Start the thread that connects and receives."""
+        self._ending = threading.Event()
+        self._thread = OwnedThread(partial(self._run, self._ending), f"postgres-{self.streamId}")
+        self._thread.start()
+
+    def onStop(self) -> None:
+        """Let the thread end its connection, with a bound."""
+        self._ending.set()
+        if self._thread is not None:
+            self._thread.join(_END_S + 1)
+
+    def _run(self, ending: threading.Event) -> None:
+        import psycopg
+
+        outage = Reconnecting(
+            self.reportError, f"PostgreSQL server at {self._server}, database {self._database},"
+        )
+        while not self.isStopped():
+            try:
+                with self._connect() as link:
+                    self._receive(link, outage)
+            except ReceiverStoppedError:
+                return
+            except (psycopg.Error, PostgresSourceError, PgoutputError) as error:
+                if self.isStopped():
+                    return
+                if getattr(error, "is_hopeless", False):
+                    outage.failed(error, f"is looked at again every {_HOPELESS_S:g} s")
+                    pause_s = _HOPELESS_S
+                else:
+                    pause_s = outage.failed(error)
+                ending.wait(pause_s)
+
+    def _connect(self) -> _Link:
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+        defaults = {
+            "connect_timeout": _CONNECT_S,
+            "fallback_application_name": f"penstock stream {self.streamId}",
+            **conninfo_to_dict(self._conninfo),
+            "client_encoding": "utf8",
+            **self._parameters(),
+        }
+        return _Link(psycopg.connect(make_conninfo(**defaults), autocommit=True))
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return what the connection has beside what the user gave."""
+        return {}
+
+    def _receive(self, link: _Link, outage: Reconnecting) -> None:
+        """Receive until the connection breaks, which raises, or the receiver stops."""
+        raise TypeError(f"{type(self).__name__} must define _receive()")
+
+
+class PostgresReceiver(_PostgresBase):
+    """Stores what is inserted, updated, deleted and truncated in the tables of a publication.
+
+    Each change is a record with the columns ``schema``, ``table``, ``op`` (``insert``, ``update``,
+    ``delete``, ``truncate``), ``lsn`` (of the transaction's commit), ``place`` (its number among
+    the transaction's changes, from 1), ``committed``, ``xid``, ``unchanged``, ``before`` and
+    ``after``. ``before`` and ``after`` are JSON text, or structs of the declared ``rows``. What
+    ``before`` has depends on the table's replica identity. A large value that an update did not
+    touch is not sent: its column is named in ``unchanged``, and it is not in ``after``.
+
+    The slot is told of changes when they are durable, so they are stored at least once; with the
+    position, exactly once. While the stream is away the server keeps its log for the slot.
+
+    Args:
+        conninfo: How to connect, as libpq takes it, with TLS if wished. The user needs the
+            attribute REPLICATION, and SELECT on the tables.
+        slot: The replication slot, of the plug-in `pgoutput`. One stream reads it.
+        publication: Says which tables' changes are given.
+        create: Whether publication and slot are made where they are not. The publication is then
+            for `tables`.
+        tables: Tables such as ``"public.orders"``; all of the database when None.
+        rows: Columns of the rows, as a schema or DDL; a change that does not fit is a dead letter.
+            Columns that a table has beside them are left out, those that it has not are null.
+        timeout_s: A server that says nothing for so long, though asked, is left and connected anew.
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        MissingPackageError: psycopg is not installed.
+        ValueError: An argument is not accepted.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        slot: str,
+        publication: str,
+        *,
+        create: bool = False,
+        tables: Sequence[str] | None = None,
+        rows: Schema | None = None,
+        timeout_s: float = 60.0,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(conninfo, storageLevel, timeout_s)
+        if not slot or set(slot) - set("abcdefghijklmnopqrstuvwxyz0123456789_") or len(slot) > 63:
+            raise ValueError(refused("slot", slot, "up to 63 of a to z, 0 to 9 and _"))
+        if not publication or "\0" in publication:
+            raise ValueError(refused("publication", publication, "the name of a publication"))
+        if tables is not None and (isinstance(tables, str) or not tables or not create):
+            accepted = 'a list of tables such as ["public.orders"], with create=True'
+            raise ValueError(refused("tables", tables, accepted))
+        self._slot = slot
+        self._publication = publication
+        self._is_made = create
+        self._tables = tables
+        found = arrow_schema(rows)
+        if found is not None:
+            check_row(found)
+        # An update gives the old key only, so that other columns of it are null.
+        self._row = (
+            pa.string()
+            if found is None
+            else pa.struct([column.with_nullable(True) for column in found])
+        )
+        self.schema = envelope(self._row)
+        self._place = (0, 0)
+        self._confirmed: _Confirmed | None = None
+        self._server_id = self._timeline = ""
+
+    def onStart(self) -> None:
+        """Begin after the stream's last position."""
+        last = self.lastPosition or {}
+        self._place = (last.get("lsn", 0), last.get("place", 0))
+        self._history = (last.get("system", ""), last.get("timeline", ""))
+        self._confirmed = None
+        super().onStart()
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"replication": "database"}
+
+    def _receive(self, link: _Link, outage: Reconnecting) -> None:
+        confirmed = self._confirmed = self._prepare(link)
+        self._ask(
+            link,
+            f"START_REPLICATION SLOT {self._slot} LOGICAL 0/0 (proto_version '1', "
+            f"publication_names {_literal(_identifier(self._publication))})",
+        )
+        outage.connected()
+        status = Repeated(
+            partial(_report_status, link, confirmed), _STATUS_S, f"postgres-status-{self.streamId}"
+        )
+        status.start()
+        try:
+            self._read(link, confirmed)
+        except ReceiverStoppedError:
+            pass
+        finally:
+            status.stop(_END_S)
+        _end_copy(link, confirmed)
+
+    # -- before the changes ----------------------------------------------------------------------
+
+    def _ask(self, link: _Link, sql: str) -> list[list[str]]:
+        from psycopg import Error
+
+        try:
+            return link.ask(sql, self._timeout_s, self)
+        except Error as error:
+            raise _explained(error) from error
+
+    def _prepare(self, link: _Link) -> _Confirmed:
+        """Look at the server, the publication and the slot; return from where the slot goes on."""
+        for name, value in _SESSION.items():
+            self._ask(link, f"SET {name} = '{value}'")
+        if self._ask(link, "SHOW server_encoding") == [["SQL_ASCII"]]:
+            # It would end the replication at the first text that is no UTF-8.
+            self._ask(link, "SET client_encoding = 'SQL_ASCII'")
+        ((system, timeline, written, *_),) = self._ask(link, "IDENTIFY_SYSTEM")
+        self._check_history(link, system, timeline, _lsn(written))
+        name = _literal(self._publication)
+        if not self._ask(link, f"SELECT 1 FROM pg_publication WHERE pubname = {name}"):
+            self._make_publication(link)
+        columns = "slot_type, plugin, database, wal_status, confirmed_flush_lsn"
+        look = f"SELECT {columns} FROM pg_replication_slots WHERE slot_name = '{self._slot}'"
+        found = self._ask(link, look)
+        if not found:
+            self._make_slot(link)
+            found = self._ask(link, look)
+        ((kind, plugin, database, state, flushed),) = found
+        if (kind, plugin, database) != ("logical", "pgoutput", self._database_of(link)):
+            raise PostgresSourceError(
+                f"the replication slot {self._slot} is {kind}, of the plug-in {plugin or 'none'} "
+                f"and the database {database or 'none'}: give the name of one of pgoutput and of "
+                "this database",
+                is_hopeless=True,
+            )
+        if state == "lost":
+            raise PostgresSourceError(
+                f"the replication slot {self._slot} fell behind max_slot_wal_keep_size, and the "
+                "server has removed its log: changes are lost. Drop the slot, make it again, and "
+                "take a new copy of the tables",
+                is_hopeless=True,
+            )
+        known = self._confirmed
+        if known is None:
+            return _Confirmed(_lsn(flushed))
+        if _lsn(flushed) > known.lsn:
+            self.reportError(
+                f"The replication slot {self._slot} stands at {flushed}, and this stream had "
+                f"confirmed {lsn_text(known.lsn)}: the slot was made again or read by another, and "
+                "changes in between are lost to this stream"
+            )
+            known.passed(_lsn(flushed))
+        return known
+
+    def _database_of(self, link: _Link) -> str:
+        return link.pg.db.decode(errors="replace")
+
+    def _check_history(self, link: _Link, system: str, timeline: str, written: int) -> None:
+        """Compare the place with the server's history; begin anew where that has been left."""
+        known_system, known_timeline = self._history
+        end = written
+        if known_system and known_system != system:
+            raise PostgresSourceError(
+                f"the stream stands at {lsn_text(self._place[0])} of the server with the system "
+                f"identifier {known_system}, and this one has {system}: it is another server, and "
+                "its changes belong to a stream of another name",
+                is_hopeless=True,
+            )
+        if known_timeline and known_timeline != timeline:
+            ((_, history),) = self._ask(link, f"TIMELINE_HISTORY {timeline}")
+            left = [
+                line.split()[1]
+                for line in history.splitlines()
+                if line.split()[:1] == [known_timeline]
+            ]
+            end = _lsn(left[0]) if left else 0
+        if self._place[0] >= max(end, 1):
+            self.reportError(
+                f"The stream has changes up to {lsn_text(self._place[0])} of the timeline "
+                f"{known_timeline} that this server lacks, which left it at {lsn_text(end)}: it is "
+                "an older copy, or a promoted standby. What its slot gives is stored from here on"
+            )
+            self._place = (0, 0)
+            self._confirmed = None
+        self._history = (system, timeline)
+
+    def _make_publication(self, link: _Link) -> None:
+        if not self._is_made:
+            raise PostgresSourceError(
+                f"there is no publication {self._publication!r} in this database: CREATE "
+                "PUBLICATION makes one, before the slot is made, or create=True does",
+                is_hopeless=True,
+            )
+        tables = [".".join(map(_identifier, each.split(".", 1))) for each in self._tables or ()]
+        which = f"TABLE {', '.join(tables)}" if tables else "ALL TABLES"
+        self._ask(link, f"CREATE PUBLICATION {_identifier(self._publication)} FOR {which}")
+
+    def _make_slot(self, link: _Link) -> None:
+        if self._place[0] or self._confirmed is not None:
+            raise PostgresSourceError(
+                f"the replication slot {self._slot} is gone, and the stream stands at "
+                f"{lsn_text(self._place[0])}: changes since then are lost. Make the slot again, "
+                "and take a new copy of the tables",
+                is_hopeless=True,
+            )
+        if not self._is_made:
+            raise PostgresSourceError(
+                f"there is no replication slot {self._slot}: SELECT "
+                f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput') makes one, or "
+                "create=True does",
+                is_hopeless=True,
+            )
+        # It waits for the transactions that are open.
+        self._ask(link, f"CREATE_REPLICATION_SLOT {self._slot} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def _read(self, link: _Link, confirmed: _Confirmed) -> None:
+        """Store what comes until the receiver stops."""
+        coming = _Coming(Changes(self._row), self._place)
+        changes = coming.changes
+        held: Any = None
+        heard_s = time.monotonic()
+        oldest_s: float | None = None
+        while not self.isStopped():
+            with link.lock:
+                held = self._take(link, coming, held)
+            now_s = time.monotonic()
+            if not changes:
+                confirmed.passed(coming.end)
+                oldest_s = None
+            elif oldest_s is None:
+                oldest_s = now_s
+            is_full = len(changes) >= _ROWS or changes.bytes >= _BYTES
+            if changes and (is_full or held is not None or now_s >= (oldest_s or 0) + _AGE_S):
+                self._store_changes(changes, confirmed, coming.end)
+                heard_s = time.monotonic()
+                continue
+            if held is not None:
+                continue
+            if link.readable(_AGE_S if changes else _STEP_S):
+                heard_s = time.monotonic()
+            elif now_s > heard_s + self._timeout_s:
+                raise PostgresSourceError(
+                    f"nothing came for {self._timeout_s:g} s, though the server was asked to answer"
+                )
+
+    def _take(self, link: _Link, coming: _Coming, held: Any) -> Any:
+        """Take in what is there; return a message before which what was taken must be stored."""
+        from psycopg import errors, pq
+
+        changes = coming.changes
+        get = link.pg.get_copy_data
+        while len(changes) < _ROWS and changes.bytes < _BYTES:
+            if held is None:
+                size, held = get(1)
+                if size == 0:
+                    return None
+                if size < 0:
+                    result = link.pg.get_result()
+                    if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+                        raise _explained(errors.error_from_result(result))
+                    raise PostgresSourceError("the server has ended the replication")
+            if held[0] == _WAL:
+                if not coming.put(held):
+                    return held
+            elif held[0] == _KEEPALIVE:
+                coming.passed(int.from_bytes(held[1:9], "big"))
+            held = None
+        return None
+
+    def _store_changes(self, changes: Changes, confirmed: _Confirmed, end: int) -> None:
+        """Store all changes that have come; before `end` there are no others."""
+        place = changes.place
+        batch, refused_changes = changes.take()
+        last = refused_changes.pop() if refused_changes and not batch.num_rows else None
+        for each in refused_changes:
+            self.discard(*each)
+        if last is not None:
+            confirmed.stored()
+            self.discard(*last, self._position(place), partial(confirmed.durable, end))
+        else:
+            self._store_batch(batch, place, confirmed, end)
+        self._place = place
+
+    def _store_batch(
+        self, batch: pa.RecordBatch, place: tuple[int, int], confirmed: _Confirmed, end: int
+    ) -> None:
+        """Store changes with the place after them; halve what does not fit into a block."""
+        confirmed.stored()
+        try:
+            self.store(batch, self._position(place), partial(confirmed.durable, end))
+        except RecordTooLargeError:
+            confirmed.durable(0)
+            if batch.num_rows == 1:
+                raise
+            half = batch.num_rows // 2
+            before = batch["lsn"][half - 1].as_py(), batch["place"][half - 1].as_py()
+            self._store_batch(batch.slice(0, half), before, confirmed, 0)
+            self._store_batch(batch.slice(half), place, confirmed, end)
+
+    def _position(self, place: tuple[int, int]) -> dict[str, Any]:
+        system, timeline = self._history
+        return {"system": system, "timeline": timeline, "lsn": place[0], "place": place[1]}
+
+
+class _Coming:
+    """Puts messages to the changes, but for those up to a place."""
+
+    def __init__(self, changes: Changes, after: tuple[int, int]) -> None:
+        self.changes = changes
+        self._after = after
+        self._transaction: Transaction | None = None
+        self._place = 0
+        self._left_out: float = 0
+        self._is_begun = False
+        self.end = 0
+        """Before it lies nothing that is still to come."""
+
+    def passed(self, lsn: int) -> None:
+        """Take note of how far the server has read its log."""
+        if self._transaction is None:
+            self.end = max(self.end, lsn)
+
+    def put(self, message: Any) -> bool:
+        """Take a message; False where changes of a table's earlier shape must be stored first."""
+        kind = message[HEADER]
+        if kind in _ROW_CHANGES:
+            self._add(message)
+        elif kind == _BEGIN:
+            self._begin(Transaction.read(message[HEADER:]))
+        elif kind == _COMMIT:
+            self._transaction = None
+            self.end = int.from_bytes(message[HEADER + 10 : HEADER + 18], "big")
+        elif kind == _RELATION:
+            relation = Relation.read(message[HEADER:])
+            if self.changes.relation(relation.oid) != relation:
+                if self.changes:
+                    return False
+                self.changes.describe(relation)
+        elif kind == _TRUNCATE:
+            count = int.from_bytes(message[HEADER + 1 : HEADER + 5], "big")
+            for at in range(HEADER + 6, HEADER + 6 + 4 * count, 4):
+                # One change for each table.
+                self._add(bytes(HEADER) + b"T" + bytes(message[at : at + 4]) + b"\0")
+        return True
+
+    def _begin(self, transaction: Transaction) -> None:
+        lsn, place = self._after
+        self._left_out = 0 if transaction.lsn > lsn else place if transaction.lsn == lsn else _ALL
+        self._transaction = transaction
+        self._place = 0
+        self._is_begun = False
+
+    def _add(self, message: Any) -> None:
+        self._place += 1
+        if self._place <= self._left_out:
+            return
+        if not self._is_begun:
+            if self._transaction is None:
+                raise PgoutputError("a change came outside of a transaction")
+            self.changes.begin(self._transaction, self._place)
+            self._is_begun = True
+        self.changes.add(message)
+
+
+_ALL = float("inf")
+_SESSION = {
+    "datestyle": "ISO, YMD",
+    "timezone": "UTC",
+    "bytea_output": "hex",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+}
+"""How values and names are written as text."""
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _explained(error: psycopg.Error) -> PostgresSourceError:
+    """Return an error that says whether waiting can help."""
+    state = error.sqlstate or ""
+    detail = error.diag.message_detail
+    text = f"{str(error).strip()}" if not detail else f"{error.diag.message_primary}: {detail}"
+    if state == "42704":
+        text += (
+            ". If the publication was made after the slot, the slot has changes from before it "
+            "that can never be read: make the slot again"
+        )
+    is_hopeless = state[:2] in ("0A", "22", "28", "42") or state == "55000"
+    return PostgresSourceError(text, is_hopeless=is_hopeless)
+
+
+def _report_status(link: _Link, confirmed: _Confirmed) -> None:
+    """Tell the server what is durable, and ask it to answer."""
+    from psycopg import OperationalError
+
+    now_us = time.time_ns() // 1000 - EPOCH_US
+    lsn = confirmed.lsn
+    with link.lock:
+        try:
+            link.pg.put_copy_data(struct.pack(">cQQQqB", b"r", lsn, lsn, lsn, now_us, 1))
+            link.pg.flush()
+        except OperationalError:
+            # The thread that reads meets the same.
+            return
+
+
+def _end_copy(link: _Link, confirmed: _Confirmed) -> None:
+    """Tell what is durable for the last time, and wait until the server has taken it."""
+    _report_status(link, confirmed)
+    end_s = time.monotonic() + _END_S
+    with link.lock:
+        link.pg.put_copy_end()
+        link.pg.flush()
+    while time.monotonic() < end_s:
+        with link.lock:
+            link.pg.flush()
+            while (size := link.pg.get_copy_data(1)[0]) > 0:
+                pass
+        if size < 0:
+            return
+        link.readable(_STEP_S)
+
+
+_NOTIFIED = pa.schema([("channel", pa.string()), ("pid", pa.int64())])
+
+
+class PostgresNotifyReceiver(_PostgresBase):
+    """Stores the payloads of notifications (``NOTIFY``) as bytes.
+
+    A notification goes to who listens when it is committed, and to nobody later: what is sent while
+    this receiver is away or restarts is lost, and what was not durable when it was killed. That it
+    was away is reported. Use `PostgresReceiver` where that matters.
+
+    Args:
+        conninfo: How to connect, as libpq takes it.
+        channels: The names of the channels, as they are (not folded to lower case).
+        columns: Whether records have the columns ``channel``, ``pid`` (of the server's process
+            that notified) and ``value``.
+        values: Makes typed values of payloads, such as `JsonFormat`.
+        timeout_s: A server that does not answer for so long is left and connected anew.
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        MissingPackageError: psycopg is not installed.
+        ValueError: An argument is not accepted.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        channels: str | Iterable[str],
+        *,
+        columns: bool = False,
+        values: ValueFormat | None = None,
+        timeout_s: float = 60.0,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(conninfo, storageLevel, timeout_s)
+        self._channels = [channels] if isinstance(channels, str) else list(channels)
+        if not self._channels or not all(map(_is_channel, self._channels)):
+            accepted = "names of channels, of 1 to 63 bytes each"
+            raise ValueError(refused("channels", channels, accepted))
+        self._messages = Messages(_NOTIFIED, columns=columns, values=values)
+        self.schema = self._messages.schema
+
+    def _receive(self, link: _Link, outage: Reconnecting) -> None:
+        for channel in self._channels:
+            link.ask(f"LISTEN {_identifier(channel)}", self._timeout_s, self)
+        outage.connected()
+        asked_s = time.monotonic()
+        while not self.isStopped():
+            link.readable(_STEP_S)
+            if time.monotonic() > asked_s + self._timeout_s / 2:
+                # A connection that is dead is only noticed by asking.
+                link.ask("SELECT 1", self._timeout_s, self)
+                asked_s = time.monotonic()
+            notified = []
+            with link.lock:
+                while (each := link.pg.notifies()) is not None:
+                    notified.append(each)
+            if notified:
+                columns: dict[str, list[Any]] = {
+                    "channel": [each.relname.decode(errors="replace") for each in notified],
+                    "pid": [each.be_pid for each in notified],
+                }
+                payloads = [each.extra for each in notified]
+                self._messages.store(self, payloads, columns, ack=_nothing)
+
+
+def _nothing() -> None:
+    """Nobody waits for it; without it each call would be a block."""
+
+
+def _is_channel(name: object) -> bool:
+    return isinstance(name, str) and 0 < len(name.encode()) < 64
