@@ -27,6 +27,7 @@ from penstock.settings import Settings
 from penstock.streaming._letters import letters_of_run
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
+from penstock.streaming.checkpoint.record import Checkpoint
 from penstock.streaming.console import Console, ConsoleFacts
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.state_saver import StateSaver
@@ -84,6 +85,7 @@ class StreamingEngine:
         scratch: What claims the scratch folder, if there is one; the engine removes the folder when
             it stops, and not if it was not made.
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
+        only_checkpoint: Of a program that cannot be recovered: what a restart finds, to say so.
         rates: The rates of the receivers' streams.
         encryption: The key that logs are encrypted with; None: they are in clear.
     """
@@ -104,6 +106,7 @@ class StreamingEngine:
         ledger: ReceivedBlockTracker | None = None,
         scratch: ScratchClaim | None = None,
         checkpointing: Checkpointing | None = None,
+        only_checkpoint: Checkpoint | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
         self._graph = graph
@@ -132,6 +135,7 @@ class StreamingEngine:
             encryption=encryption,
         )
         self._ledger = ledger
+        self._only_checkpoint = only_checkpoint
         self._scratch = scratch
         self._monitor: Monitor | None = None
         self._on_stop_asked = on_stop_asked
@@ -227,6 +231,10 @@ class StreamingEngine:
             self._receivers.start()
             if self._writer is not None:
                 self._writer.start()
+            if self._only_checkpoint is not None:
+                # As late as the first of others: a start that fails leaves the one that is there.
+                assert self._ledger is not None
+                self._ledger.write_checkpoint(self._only_checkpoint.encode())
             self._generator.start()
             if self._allocation is not None:
                 self._bus.add(self._allocation)

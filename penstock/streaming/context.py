@@ -46,7 +46,7 @@ from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._running import RunOperations
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress
 from penstock.streaming.checkpoint.program_code import ProgramPart, parts_of
-from penstock.streaming.checkpoint.record import CheckpointHeader
+from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader
 from penstock.streaming.checkpoint.saved_states import take_up_states
 from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
@@ -160,6 +160,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._version = ""
         self._parts: tuple[ProgramPart, ...] = ()
         self._upgraded: CheckpointHeader | None = None
+        self._is_first = False
         # Guards the state; held for all of a start or stop, so that they come one by one.
         self._changing = threading.RLock()
         self._state = StreamingContextState.INITIALIZED
@@ -244,6 +245,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         context._version = version or ""
         context._parts = parts_of(setupFunc)
         context._upgraded = upgraded
+        context._is_first = upgraded is None
         return context
 
     @classmethod
@@ -439,6 +441,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             IllegalStateError: The context was started already.
         """
         self._check_not_started(f"checkpoint({directory!r})")
+        self._is_first = False
         if directory is None:
             self._checkpoint_directory = None
             return
@@ -565,7 +568,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                     clock=self._clock,
                     encryption=encryption,
                 )
-            checkpointing = self._make_checkpointing(settings, ledger, encryption)
+            made = self._make_checkpointing(settings, ledger, encryption)
             if directory is not None:
                 remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
             named = [(node.name, node.receiver) for node in receivers]
@@ -582,7 +585,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 on_stop_asked=self._stop_asked,
                 ledger=ledger,
                 scratch=scratch,
-                checkpointing=checkpointing,
+                checkpointing=made if isinstance(made, Checkpointing) else None,
+                only_checkpoint=made if isinstance(made, Checkpoint) else None,
                 rates=self._rates,
                 encryption=encryption,
             )
@@ -613,7 +617,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         settings: Settings,
         ledger: ReceivedBlockTracker | None,
         encryption: EncryptionKey | None,
-    ) -> Checkpointing | None:
+    ) -> Checkpointing | Checkpoint | None:
         directory = self._checkpoint_directory
         if directory is None or ledger is None:
             return None
@@ -627,6 +631,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             version=self._version,
             parts=self._parts,
             upgraded=self._upgraded,
+            is_first=self._is_first,
             take_up=lambda before: take_up_states(
                 self, self._graph, before, directory, self._version, removed, encryption
             ),

@@ -90,9 +90,12 @@ def make_checkpointing(
     version: str = "",
     parts: tuple[ProgramPart, ...] = (),
     upgraded: CheckpointHeader | None = None,
+    is_first: bool = False,
     take_up: Callable[[CheckpointHeader], bool] = lambda _: False,
-) -> Checkpointing | None:
-    """Return what a context that starts has checkpointed; None when it cannot be recovered from.
+) -> Checkpointing | Checkpoint:
+    """Return what a context that starts has checkpointed.
+
+    When it cannot be recovered from, that is the one checkpoint of its run, which says so.
 
     Args:
         spark_context: The Spark context.
@@ -103,16 +106,28 @@ def make_checkpointing(
         version: The program's version.
         parts: What its streams were made with.
         upgraded: The last checkpoint of another version.
+        is_first: Whether none was found before the streams were made.
         take_up: Lets the program's states go on from those of that one; tells whether it resumes.
 
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
         UpgradeError: It would go on from another version, and cannot be checkpointed itself.
         CheckpointReadError: Another program ran from the folder until after the checkpoint was
-            read.
-        LedgerWriteError: What a restart is told cannot be written.
+            read, or looked for in vain.
     """
-    _check_newest(ledger, directory, recovered or upgraded)
+    newest = _newest_in(ledger, directory)
+    if is_first or recovered is not None or upgraded is not None:
+        _check_newest(newest, directory, recovered or upgraded)
+    elif newest is not None and newest.states:
+        _log.warning(
+            "This program begins anew: with its first checkpoint in %s the states of application "
+            "%s (%s) are gone, which are there as of the batch of %d ms. To go on with them, make "
+            "the context by StreamingContext.getOrCreate",
+            directory,
+            newest.app_name,
+            ", ".join(state.name for state in newest.states),
+            newest.last_batch_ms,
+        )
     refusal = graph.refusal()
     header = CheckpointHeader(
         program=recovered.program if recovered is not None else uuid.uuid4().hex,
@@ -132,12 +147,9 @@ def make_checkpointing(
         # It could not take up the states, and the old version could not be started again.
         raise UpgradeError(directory, upgraded.version, version, refusal)
     if refusal:
-        # What a restart finds, so that it is told why.
-        now_ms = SystemClock().time_ms()
-        marker = Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b"")
-        ledger.write_checkpoint(marker.encode())
         _log.warning("No checkpoints are written, the program cannot be recovered: %s", refusal)
-        return None
+        now_ms = SystemClock().time_ms()
+        return Checkpoint(msgspec.structs.replace(header, last_batch_ms=now_ms), b"")
     if upgraded is not None and take_up(upgraded):
         recovered = _resume(graph, upgraded, header)
     graph.save_given_rdds()
@@ -147,20 +159,32 @@ def make_checkpointing(
     )
 
 
+def _newest_in(ledger: ReceivedBlockTracker, directory: str) -> CheckpointHeader | None:
+    if not ledger.checkpoint:
+        return None
+    try:
+        return Checkpoint.decode(ledger.checkpoint, directory).header
+    except CheckpointReadError:
+        # One of another format: whoever goes on from it was refused before.
+        return None
+
+
 def _check_newest(
-    ledger: ReceivedBlockTracker, directory: str, before: Progress | CheckpointHeader | None
+    newest: CheckpointHeader | None, directory: str, before: Progress | CheckpointHeader | None
 ) -> None:
     """Check that what was read is the newest still: who had the folder may have gone on."""
-    if before is None:
-        return
-    now = ledger.checkpoint
-    now_ms = Checkpoint.decode(now, directory).header.last_batch_ms if now else -1
-    if now_ms != before.last_batch_ms:
+
+    def shown(found: Progress | CheckpointHeader | None) -> str:
+        if found is None:
+            return "there was none"
+        pending = f" but for {found.pending_ms} ms" if found.pending_ms else ""
+        return f"its batches are complete up to that of {found.last_batch_ms} ms{pending}"
+
+    if shown(newest) != shown(before):
         raise CheckpointReadError(
             directory,
-            f"the checkpoint that was read has batches up to that of {before.last_batch_ms} ms, "
-            f"and the one that is there now those up to {now_ms} ms: another program ran from it "
-            "until now, or it was replaced. Start it again",
+            f"when it was read, {shown(before)}; and now {shown(newest)}: another program ran from "
+            "it until now, or it was replaced. Start it again",
         )
 
 

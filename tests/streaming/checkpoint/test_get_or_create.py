@@ -10,9 +10,13 @@ import pytest
 from pyspark import SparkConf
 
 from penstock.streaming import CheckpointReadError, StreamingContext
+from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, SavedState
 from penstock.streaming.recovery import recover_context, recovered_conf, saved_conf
+from penstock.tracker import StreamsDoNotFitError
 from tests.streaming.checkpoint.recovering import ZERO_MS, ProgramOf
+from tests.streaming.checkpoint.stored import ledger_of, stored, stored_header
 from tests.system.running import settings
+from tests.tracker.ledger_cases import add, attempt_name, block
 
 INPUT = [["a", "a", "b"], ["b"]]
 
@@ -127,6 +131,66 @@ def test_a_queue_cannot_be_recovered(sc: Any, tmp_path: Path, caplog: Any) -> No
     ssc.stop(stopSparkContext=False)
     with pytest.raises(CheckpointReadError, match="queueStream doesn't support checkpointing"):
         StreamingContext.getOrCreate(str(tmp_path), setup)
+
+
+class TestAnotherCheckpoint:
+    """What a program that starts anew does with the checkpoint of another one."""
+
+    def stored(self, folder: Path) -> Checkpoint:
+        """Put one there, and in the ledger a stream that somebody has to go on with."""
+        state = SavedState(name="totals", file=b"", time_ms=1000)
+        facts = {"program": "one", "batch_ms": 1000, "zero_ms": 0, "app_name": "sums"}
+        one = Checkpoint(CheckpointHeader(last_batch_ms=1000, states=(state,), **facts), b"graph")
+        ledger = ledger_of(folder)
+        ledger.write_checkpoint(one.encode())
+        ledger.register_streams({"clicks": 0})
+        name = attempt_name(1)
+        first = ledger.register_attempt(0, name, "host").first_block_number
+        add(ledger, 0, name, [block(0, name, first)])
+        ledger.close()
+        return one
+
+    def queue(self, sc: Any, folder: Path) -> StreamingContext:
+        ssc = StreamingContext(sc, 1)
+        ssc.checkpoint(str(folder))
+        ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+        return ssc
+
+    def test_a_start_that_is_refused_leaves_it(self, sc: Any, tmp_path: Path) -> None:
+        one = self.stored(tmp_path)
+        ssc = self.queue(sc, tmp_path)
+        ssc.receiverStream(lambda: iter([1]), name="orders").foreachRDD(lambda rdd: None)
+        with pytest.raises(StreamsDoNotFitError):
+            ssc.start()
+        assert stored(tmp_path) == one
+
+    def test_its_states_are_not_given_up_in_silence(
+        self, sc: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        self.stored(tmp_path)
+        ssc = self.queue(sc, tmp_path)
+        ssc.start()
+        ssc.stop(stopSparkContext=False)
+        (told,) = [text for text in caplog.messages if "begins anew" in text]
+        assert "states of application sums (totals) are gone" in told
+        assert "StreamingContext.getOrCreate" in told
+        assert stored_header(tmp_path).refusal
+
+    def test_one_that_came_after_none_was_found_is_not_replaced(
+        self, sc: Any, tmp_path: Path
+    ) -> None:
+        """As when a program is started twice, and the second waits for something in `setupFunc`."""
+
+        def setup() -> StreamingContext:
+            ssc = StreamingContext(sc, 1)
+            ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+            return ssc
+
+        ssc = StreamingContext.getOrCreate(str(tmp_path), setup)
+        one = self.stored(tmp_path)
+        with pytest.raises(CheckpointReadError, match=r"there was none; and now .* 1000 ms"):
+            ssc.start()
+        assert stored(tmp_path) == one
 
 
 class TestGetOrCreate:
