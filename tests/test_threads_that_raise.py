@@ -607,6 +607,18 @@ def kafka(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) ->
     heard.wait_for_hook("penstock-kafka-3")
 
 
+def client_session(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.sources._mqtt_session import MqttSession
+    from penstock.sources.mqtt import MqttReceiver
+
+    monkeypatch.setattr(MqttSession, "serve", broken)
+    monkeypatch.setattr(MqttReceiver, "restart", lambda self, message, error: heard.tell(error))
+    receiver = MqttReceiver("mqtt://127.0.0.1:1", "topic", qos=0)
+    receiver.onStart()
+    heard.wait_for_owner()
+    receiver.onStop()
+
+
 def socket_receiver() -> Any:
     from penstock.receiver.socket_receivers import SocketReceiver
 
@@ -724,6 +736,7 @@ PLACES: dict[str, Case | None] = {
     "receiver/user_calls.py:UserCall.__init__": attempt_ends(
         "penstock.receiver.forms.ThreadedReceiver._failed", "receiver-3", failing
     ),
+    "sources/_client_session.py:ClientSession.__init__": client_session,
     "sources/growing_files.py:GrowingFilesReceiver.onStart": attempt_ends(
         "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files
     ),

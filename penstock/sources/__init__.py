@@ -13,7 +13,8 @@ module, which needs the extra of its name only where the receiver runs.
 `http`             requests, with a 2xx once they are durable
 `websocket`        a WebSocket's messages
 `server_sent`      a stream of server-sent events
-`mqtt`             an MQTT broker's messages
+`mqtt`             an MQTT broker's messages; `_mqtt_session`: one start of it, `_mqtt_client`:
+                   paho's client, which acknowledges when it is told to
 `amqp`             a queue of RabbitMQ
 `nats`             a consumer of NATS JetStream
 `redis`            streams, lists and channels of Redis or Valkey
@@ -28,6 +29,7 @@ module, which needs the extra of its name only where the receiver runs.
 `datagrams`        UDP and Unix datagrams
 `formats`          values of messages as typed columns
 `_common`          what sources of messages share
+`_client_session`  one start of a receiver whose client wants a thread of its own
 =================  ===============================================================================
 """
 

@@ -1,0 +1,188 @@
+"""`ClientSession`: one start of a receiver whose client wants a thread of its own.
+
+What must hold
+--------------
+
+* The client's thread never waits in `store`: heart-beats go on, and acknowledgements are sent,
+  while a full queue holds the records back.
+* Messages are stored in the order in which the client gave them, by one thread; so when the
+  acknowledgement of a message is due, all that came before it is durable, too.
+* What waits between both threads is bounded by what the client takes without acknowledging it.
+* A stop ends both; acknowledgements that are due are sent before the connection is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+from urllib.parse import SplitResult, urlsplit
+
+from penstock._arguments import refused
+from penstock.errors import PenstockError, typed_text
+from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
+from penstock.sources._common import Reconnecting
+from penstock.threads import OwnedThread
+
+T = TypeVar("T")
+
+_STEP_S = 1.0
+_STOP_S = 4.0
+_REFUSED_S = 30.0
+"""The pause after what will not pass by itself, such as a wrong password."""
+_MOST_AT_ONCE = 10_000
+
+
+class RefusedError(PenstockError):
+    """The server refuses what is asked of it; asking again soon does not help."""
+
+
+class ClientSession(ABC, Generic[T]):
+    """Runs a client in one thread, and stores what it gives in another.
+
+    Args:
+        receiver: What is started.
+        server: Names the server for people, without secrets.
+        errors: What the client raises when its connection fails.
+    """
+
+    def __init__(
+        self, receiver: Receiver, server: str, errors: tuple[type[Exception], ...]
+    ) -> None:
+        self.receiver = receiver
+        self.server = server
+        self.ended = threading.Event()
+        self._errors: tuple[type[Exception], ...] = (*errors, OSError, RefusedError)
+        self._reconnecting = Reconnecting(receiver.reportError, server)
+        self._inbox: SimpleQueue[T | None] = SimpleQueue()
+        name = f"{type(receiver).__name__}-{receiver.streamId}"
+        self._threads = [
+            OwnedThread(self._connect, f"client-{name}", on_error=self._fail),
+            OwnedThread(self._store, f"store-{name}", on_error=self._fail),
+        ]
+
+    # -- what a source has of its own ------------------------------------------------------------
+
+    @abstractmethod
+    def serve(self) -> None:
+        """Connect, and take messages until `ended` is set, or the connection fails."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Have `serve` look at `ended`; from any thread."""
+
+    @abstractmethod
+    def store(self, messages: list[T]) -> None:
+        """Store messages, with an acknowledgement."""
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start both threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End both; a client that hangs in a connection attempt is left to its time-out."""
+        self.ended.set()
+        self._inbox.put(None)
+        self.wake()
+        end_s = time.monotonic() + _STOP_S
+        for thread in self._threads:
+            thread.join(max(0.0, end_s - time.monotonic()))
+
+    def connected(self) -> None:
+        """Take note that the server does what it is asked for."""
+        self._reconnecting.connected()
+
+    def hand_over(self, message: T) -> None:
+        """Give a message to the thread that stores."""
+        self._inbox.put(message)
+
+    def _connect(self) -> None:
+        while not self.ended.is_set():
+            try:
+                self.serve()
+            except self._errors as error:
+                if self.ended.is_set():
+                    return
+                pause_s = self._reconnecting.failed(error)
+                self.ended.wait(_REFUSED_S if isinstance(error, RefusedError) else pause_s)
+
+    def _store(self) -> None:
+        with suppress(ReceiverStoppedError):
+            while not self.ended.is_set():
+                messages = self._taken()
+                if messages:
+                    self._store_parts(messages)
+
+    def _taken(self) -> list[T]:
+        """Wait for a message, and return it with all that came after it."""
+        taken: list[T] = []
+        with suppress(Empty):
+            message = self._inbox.get(timeout=_STEP_S)
+            while message is not None:
+                taken.append(message)
+                if len(taken) == _MOST_AT_ONCE:
+                    break
+                message = self._inbox.get_nowait()
+        return taken
+
+    def _store_parts(self, messages: list[T]) -> None:
+        """Store messages; halve those that do not fit into one block with their position."""
+        try:
+            self.store(messages)
+        except RecordTooLargeError:
+            if len(messages) == 1:
+                raise
+            half = len(messages) // 2
+            self._store_parts(messages[:half])
+            self._store_parts(messages[half:])
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.ended.is_set():
+            self.receiver.restart(f"Error in {self.receiver!r}: {typed_text(error)}", error)
+
+
+class ClientReceiver(Receiver, ABC):
+    """A receiver that is a `ClientSession` while it runs."""
+
+    _session: ClientSession[Any] | None = None
+
+    @abstractmethod
+    def _begin(self) -> ClientSession[Any]:
+        """Return a session, not started."""
+
+    def onStart(self) -> None:
+        """Start the threads."""
+        self._session = self._begin()
+        self._session.start()
+
+    def onStop(self) -> None:
+        """Send the acknowledgements that are due, close the connection and end the threads."""
+        if self._session is not None:
+            self._session.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: at for name, at in super().__getstate__().items() if name != "_session"}
+
+
+def address_of(url: Any, ports: dict[str, int]) -> tuple[SplitResult, int]:
+    """Return the parts of a server's address, and the port; `ports` has that of each scheme.
+
+    Raises:
+        ValueError: It is none of these, or has a user's name or password in it.
+    """
+    schemes = " or ".join(f"{scheme}://host:port" for scheme in ports)
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is not None and (parts.username is not None or parts.password is not None):
+        raise ValueError("a url with a password is not accepted: give username= and password=")
+    try:
+        if parts is None or parts.scheme not in ports or not parts.hostname:
+            raise ValueError
+        return parts, parts.port or ports[parts.scheme]
+    except ValueError:
+        raise ValueError(refused("url", url, schemes)) from None

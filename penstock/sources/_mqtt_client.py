@@ -1,0 +1,183 @@
+"""paho's MQTT client, of which each acknowledgement is sent by a call, for QoS 2, too.
+
+With ``manual_ack`` paho still answers a message of QoS 2 by PUBREC before it hands it out: from
+then on only its memory has the message, and a kill loses it. Here the message is handed out as it
+comes, and PUBREC, like PUBACK and PUBCOMP, is sent when its time has come.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from penstock.errors import PenstockError
+from penstock.sources._client_session import RefusedError
+
+__all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "MqttConnectionError"]
+
+PUBACK: int = MessageType.PUBACK
+PUBREC: int = MessageType.PUBREC
+PUBCOMP: int = MessageType.PUBCOMP
+_NEW_SUBSCRIPTIONS_ONLY = 1
+"""Retain handling: retained messages are not sent again for a subscription that is there."""
+
+
+def _properties(kind: int) -> Properties:
+    return Properties(kind)  # type: ignore[no-untyped-call]  # paho's
+
+
+class MqttConnectionError(PenstockError):
+    """The connection to a broker failed."""
+
+
+class MqttClient(mqtt.Client):
+    """One connection. Used by one thread, which calls `read`, `loop_write` and `loop_misc`.
+
+    Attributes:
+        on_release: Called with the packet's number for each PUBREL.
+        session_present: Whether the broker had a session; None: it has not answered yet.
+        waits_for: Filters by the packet that asked for them, of which the broker said nothing yet.
+        granted: What the broker said to the others.
+    """
+
+    def __init__(self, client_id: str, is_v5: bool, clean: bool) -> None:
+        super().__init__(
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            clean_session=None if is_v5 else clean,
+            protocol=mqtt.MQTTv5 if is_v5 else mqtt.MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        self._is_v5 = is_v5
+        self._clean = clean
+        self._delivered = 0
+        self._lost_by: ReasonCode | None = None
+        self._failure: PenstockError | None = None
+        self.session_present: bool | None = None
+        self.waits_for: dict[int | None, str] = {}
+        self.granted: dict[str, ReasonCode] = {}
+        self.on_release: Callable[[int], None] = lambda number: None
+        self.on_connect = self._note_connected
+        self.on_disconnect = self._note_disconnected
+        self.on_subscribe = self._note_subscribed
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def open(
+        self, host: str, port: int, keep_alive_s: int, most: int, session_expiry_s: int
+    ) -> None:
+        """Connect and ask for a session; the answer comes with what is read.
+
+        Args:
+            host: The broker's host.
+            port: Its port.
+            keep_alive_s: How long the connection may be silent.
+            most: How many messages may come that are not acknowledged; MQTT 5.
+            session_expiry_s: How long the broker keeps the session without a connection; MQTT 5.
+        """
+        if not self._is_v5:
+            self.connect(host, port, keep_alive_s)
+            return
+        properties = _properties(PacketTypes.CONNECT)
+        properties.ReceiveMaximum = most
+        if not self._clean:
+            properties.SessionExpiryInterval = session_expiry_s
+        self.connect(host, port, keep_alive_s, clean_start=self._clean, properties=properties)
+
+    def subscribe_to(self, filters: Iterable[str], qos: int) -> None:
+        """Ask for the messages of filters, in MQTT 5 each with its place as its number."""
+        for number, each in enumerate(filters, 1):
+            if self._is_v5:
+                properties = _properties(PacketTypes.SUBSCRIBE)
+                properties.SubscriptionIdentifier = number
+                options = SubscribeOptions(qos, retainHandling=_NEW_SUBSCRIPTIONS_ONLY)
+                _, packet = self.subscribe(each, options=options, properties=properties)
+            else:
+                _, packet = self.subscribe(each, qos)
+            self.waits_for[packet] = each
+
+    def check(self) -> None:
+        """Raise if the connection is over.
+
+        Raises:
+            RefusedError: The broker refused it.
+            MqttConnectionError: It was lost.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self.socket() is None:
+            why = "" if self._lost_by is None else f": {self._lost_by}"
+            raise MqttConnectionError(f"the connection was lost{why}")
+
+    def read(self, has_room: Callable[[], bool]) -> None:
+        """Take the messages that are there, as long as there is room for another."""
+        before = -1
+        while before != self._delivered and self.socket() is not None and has_room():
+            before = self._delivered
+            self.loop_read()
+
+    def has_unread(self) -> bool:
+        """Tell whether something was received of which the socket knows nothing any more."""
+        pending = getattr(self.socket(), "pending", None)
+        return pending is not None and pending() > 0
+
+    def note_unread(self) -> None:
+        """Take note that answers of the broker may wait unread: it is asked for a sign as usual."""
+        self._last_bytes_received = time.monotonic()
+
+    def acknowledge(self, kind: int, numbers: Iterable[int]) -> None:
+        """Send acknowledgements, in this order."""
+        packets = b"".join(struct.pack("!BBH", kind, 2, number) for number in numbers)
+        if packets and self.socket() is not None:
+            self._packet_queue(kind, packets, 0, 1)
+
+    # -- paho's callbacks ------------------------------------------------------------------------
+
+    def _note_connected(
+        self, client: object, data: object, flags: mqtt.ConnectFlags, reason: ReasonCode, _: object
+    ) -> None:
+        if reason.is_failure:
+            self._failure = RefusedError(f"it refuses the connection: {reason}")
+        else:
+            self.session_present = flags.session_present
+
+    def _note_disconnected(
+        self, client: object, data: object, flags: object, reason: ReasonCode, _: object
+    ) -> None:
+        self._lost_by = reason
+
+    def _note_subscribed(
+        self, client: object, data: object, number: int, reasons: list[ReasonCode], _: object
+    ) -> None:
+        if (asked := self.waits_for.pop(number, None)) is not None:
+            self.granted[asked] = reasons[0]
+
+    # -- what paho does by itself ----------------------------------------------------------------
+
+    def _handle_on_message(self, message: mqtt.MQTTMessage) -> None:
+        self._delivered += 1
+        super()._handle_on_message(message)
+
+    def _handle_publish(self) -> MQTTErrorCode:
+        result = super()._handle_publish()
+        while self._in_messages:
+            self._handle_on_message(self._in_messages.popitem(last=False)[1])
+        return result
+
+    def _send_pubrec(self, mid: int) -> MQTTErrorCode:
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _handle_pubrel(self) -> MQTTErrorCode:
+        self._delivered += 1
+        (number,) = struct.unpack_from("!H", self._in_packet["packet"])
+        self.on_release(number)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS

@@ -1,0 +1,320 @@
+"""`MqttSession`: one start of an `MqttReceiver`; what must hold is in `penstock.sources.mqtt`."""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from paho.mqtt.client import MQTTMessage
+
+from penstock.sources._client_session import ClientSession, RefusedError
+from penstock.sources._mqtt_client import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    MqttClient,
+    MqttConnectionError,
+)
+
+if TYPE_CHECKING:
+    from penstock.sources.mqtt import MqttReceiver
+
+_CONNECT_S = 10.0
+_ANSWER_S = 30.0
+_STEP_MS = 1000
+_FLUSH_S = 2.0
+_MOST_BYTES = 16 << 20
+MOST_UNRELEASED = 4000
+"""Numbers in a position, which goes to the driver's log with each block."""
+
+_ACKNOWLEDGEMENTS = (0, PUBACK, PUBREC)
+"""By QoS."""
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A message, or what is to be said of one that is stored already.
+
+    Attributes:
+        client: The connection that it came by; None: this is a mark among them.
+        kind: The acknowledgement that is due when this is durable; 0: none.
+        number: The packet's.
+        message: None: there is nothing to store.
+        came_us: Microseconds since the epoch when it came.
+    """
+
+    client: MqttClient | None
+    kind: int
+    number: int
+    message: MQTTMessage | None = None
+    came_us: int = 0
+
+    @property
+    def size(self) -> int:
+        return 0 if self.message is None else len(self.message.payload)
+
+
+_NEW_SESSION = _Item(None, 0, 0)
+"""From here on, numbers of packets mean other messages than before."""
+_SUBSCRIBED = _Item(None, 0, 0)
+"""The position has other topics from here on."""
+
+
+class MqttSession(ClientSession[_Item]):
+    """Connects to the broker again and again, and keeps account of what is not acknowledged."""
+
+    def __init__(self, receiver: MqttReceiver) -> None:
+        server = f"MQTT broker at {receiver.host}:{receiver.port}"
+        super().__init__(receiver, server, (MqttConnectionError,))
+        self._options = receiver
+        position = receiver.lastPosition or {}
+        # All without another comment is of the client's thread.
+        self._topics: list[str] = position.get("topics", [])
+        self._qos: int | None = position.get("qos")
+        self._had_session = bool(position)
+        # Messages of QoS 1 without an acknowledgement, and those of QoS 2 that are not released.
+        self._held: set[int] = set(position.get("unreleased", []))
+        self._in_hand = self._bytes_in_hand = 0
+        self._last: tuple[Any, set[int]] = (None, set())
+        self._reported: set[str] = set()
+        # Of the thread that stores.
+        self._unreleased: dict[int, None] = dict.fromkeys(position.get("unreleased", []))
+        self._position: Any = receiver.lastPosition
+        # Of all threads.
+        self._durable: deque[list[_Item]] = deque()
+        self._woken, self._waker = socket.socketpair()
+        self._waker.setblocking(False)
+
+    def wake(self) -> None:
+        with suppress(OSError):  # a full pipe wakes it as well
+            self._waker.send(b".")
+
+    # -- the connection --------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        options = self._options
+        client = MqttClient(options.client_id, options.version == "5", options.qos == 0)
+        client.connect_timeout = _CONNECT_S
+        if options.is_tls:
+            context = ssl.create_default_context(cafile=options.ca_file)
+            if options.certificate_file is not None:
+                context.load_cert_chain(options.certificate_file)
+            client.tls_set_context(context)
+        if options.username is not None:
+            client.username_pw_set(options.username, options.password)
+        client.on_message = lambda _, data, message: self._take(client, message)
+        client.on_release = partial(self._release, client)
+        try:
+            client.open(
+                options.host,
+                options.port,
+                options.keep_alive_s,
+                options.max_unacknowledged,
+                options.session_expiry_s,
+            )
+            self._await(client, lambda: client.session_present is not None)
+            self._subscribe(client)
+            self.connected()
+            while not self.ended.is_set():
+                self._turn(client)
+            self._close(client)
+        finally:
+            if (left := client.socket()) is not None:
+                left.close()
+
+    def _subscribe(self, client: MqttClient) -> None:
+        """Have the session subscribed to what is asked for, and to nothing else."""
+        options = self._options
+        if not client.session_present:
+            self._topics = []
+            self._held.clear()
+            self.hand_over(_NEW_SESSION)
+            if self._had_session:
+                self._had_session = False
+                self.receiver.reportError(
+                    f"The {self.server} has no session {options.client_id!r} any more (it expired, "
+                    "or the broker did not keep it): messages that came without a connection, or "
+                    "were not acknowledged, are lost"
+                )
+        if self._topics != options.topics or self._qos != options.qos:
+            for dropped in set(self._topics) - set(options.topics):
+                client.unsubscribe(dropped)
+            client.subscribe_to(options.topics, options.qos)
+            self._await(client, lambda: not client.waits_for)
+            for topic, reason in client.granted.items():
+                if reason.value != options.qos and topic not in self._reported:
+                    self._reported.add(topic)
+                    what = "refuses" if reason.is_failure else "gives less than was asked for to"
+                    self.receiver.reportError(
+                        f"The {self.server} {what} the subscription {topic!r}: {reason}"
+                    )
+            self._topics = [each for each in options.topics if not client.granted[each].is_failure]
+            self._qos = options.qos
+            self.hand_over(_SUBSCRIBED)
+            if not self._topics:
+                raise RefusedError("it refuses all subscriptions")
+        self._had_session = options.qos > 0
+
+    def _await(self, client: MqttClient, has_come: Callable[[], bool]) -> None:
+        """Wait for an answer of the broker; messages may come before it."""
+        end_s = time.monotonic() + _ANSWER_S
+        while not has_come() and not self.ended.is_set():
+            if time.monotonic() > end_s:
+                raise MqttConnectionError(f"it has not answered within {_ANSWER_S:g} s")
+            self._turn(client)
+
+    def _turn(self, client: MqttClient) -> None:
+        """Send what is due, and take what has come; wait for either, for a second at most."""
+        self._send_due(client)
+        client.check()
+        has_room = self._has_room()
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        events = (select.POLLIN if has_room else 0) | (select.POLLOUT if client.want_write() else 0)
+        poll.register(_fileno(client), events)
+        is_unread = has_room and client.has_unread()
+        came = dict(poll.poll(0 if is_unread else _STEP_MS))
+        if came.pop(self._woken.fileno(), 0):
+            self._woken.recv(1 << 16)
+        if not has_room:
+            client.note_unread()
+            if any(event & ~select.POLLOUT for event in came.values()):
+                raise MqttConnectionError("the connection was lost")
+        elif came or is_unread:
+            client.read(self._has_room)
+        if client.want_write():
+            client.loop_write()
+        client.loop_misc()
+
+    def _close(self, client: MqttClient) -> None:
+        """Send the last acknowledgements, and take leave; the session stays with the broker."""
+        self._send_due(client)
+        client.disconnect()
+        end_s = time.monotonic() + _FLUSH_S
+        while client.socket() is not None and time.monotonic() < end_s:
+            select.select([], [_fileno(client)], [], _FLUSH_S)
+            client.loop_write()
+
+    # -- messages that come ----------------------------------------------------------------------
+
+    def _has_room(self) -> bool:
+        return (
+            self._in_hand < self._options.max_unacknowledged and self._bytes_in_hand < _MOST_BYTES
+        )
+
+    def _take(self, client: MqttClient, message: MQTTMessage) -> None:
+        is_known = bool(message.qos and message.dup and message.mid in self._held)
+        is_unwanted = message.retain and not self._options.retained
+        item = _Item(
+            client,
+            _ACKNOWLEDGEMENTS[message.qos],
+            message.mid,
+            None if is_known or is_unwanted or self._is_copy(message) else message,
+            time.time_ns() // 1000,
+        )
+        if message.qos:
+            self._held.add(message.mid)
+        self._pass(item)
+
+    def _release(self, client: MqttClient, number: int) -> None:
+        self._held.discard(number)
+        self._pass(_Item(client, PUBCOMP, number))
+
+    def _pass(self, item: _Item) -> None:
+        self._in_hand += 1
+        self._bytes_in_hand += item.size
+        self.hand_over(item)
+
+    def _is_copy(self, message: MQTTMessage) -> bool:
+        """Tell whether this is the last message again, for another filter that matches its topic.
+
+        MQTT 5 brokers may send it for each; then it has the number of another subscription.
+        """
+        numbers = getattr(message.properties, "SubscriptionIdentifier", None)
+        if not numbers or len(self._topics) < 2:
+            return False
+        what = (message.topic, message.payload)
+        last, seen = self._last
+        if what == last and seen.isdisjoint(numbers):
+            seen.update(numbers)
+            return True
+        self._last = what, set(numbers)
+        return False
+
+    def _send_due(self, client: MqttClient) -> None:
+        """Acknowledge what is durable to the connection that it came by.
+
+        What came by another one is held: when the broker gives it again it is acknowledged.
+        """
+        due: dict[int, list[int]] = {PUBACK: [], PUBREC: [], PUBCOMP: []}
+        while self._durable:
+            for item in self._durable.popleft():
+                self._in_hand -= item.client is not None
+                self._bytes_in_hand -= item.size
+                if item.kind and item.client is client:
+                    due[item.kind].append(item.number)
+        self._held.difference_update(due[PUBACK])
+        for kind, numbers in due.items():
+            client.acknowledge(kind, numbers)
+
+    # -- the thread that stores ------------------------------------------------------------------
+
+    def store(self, messages: list[_Item]) -> None:
+        unreleased = dict(self._unreleased)
+        for item in messages:
+            if item.kind == PUBREC:
+                unreleased[item.number] = None
+            elif item.kind == PUBCOMP:
+                unreleased.pop(item.number, None)
+            elif item is _NEW_SESSION:
+                unreleased.clear()
+        numbers = list(islice(unreleased, max(0, len(unreleased) - MOST_UNRELEASED), None))
+        position = {"topics": self._topics, "qos": self._qos, "unreleased": numbers}
+        given = None if position == self._position or not self._options.qos else position
+        found = [item for item in messages if item.message is not None]
+        durable = partial(self._note_durable, messages)
+        if found:
+            self._options.messages.store(
+                self.receiver,
+                [bytes(item.message.payload) for item in found if item.message is not None],
+                self._envelope(found) if self._options.columns else {},
+                given,
+                durable,
+            )
+        else:
+            self.receiver.store([], given, durable)
+        self._unreleased, self._position = unreleased, position
+
+    def _note_durable(self, messages: list[_Item]) -> None:
+        self._durable.append(messages)
+        self.wake()
+
+    def _envelope(self, found: list[_Item]) -> dict[str, list[Any]]:
+        given = [item.message for item in found if item.message is not None]
+        return {
+            "topic": [message._topic.decode(errors="replace") for message in given],
+            "qos": [message.qos for message in given],
+            "retained": [bool(message.retain) for message in given],
+            "timestamp": [item.came_us for item in found],
+            "contentType": [_property(message, "ContentType") for message in given],
+            "headers": [_property(message, "UserProperty") for message in given],
+        }
+
+
+def _fileno(client: MqttClient) -> int:
+    connection = client.socket()
+    assert connection is not None
+    return connection.fileno()
+
+
+def _property(message: MQTTMessage, name: str) -> Any:
+    return getattr(message.properties, name, None)

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from penstock.sources.formats import JsonFormat
+from penstock.sources.mqtt import MqttReceiver
+from penstock.testing import RunningReceiver, run_receiver
+from tests.bounds import HANG_S
+from tests.services.mosquitto import Mosquitto
+from tests.services.tls import certificate_of_host
+
+pytestmark = pytest.mark.slow
+
+FAST = {"spark.streaming.blockInterval": "20ms"}
+VERSIONS = ("5", "3.1.1")
+
+ONLY_OPEN = {
+    "defaultACLAccess": {"publishClientSend": True, "publishClientReceive": True},
+    "roles": [
+        {
+            "rolename": "open",
+            "acls": [{"acltype": "subscribePattern", "topic": "open/#", "allow": True}],
+        }
+    ],
+    "groups": [{"groupname": "all", "roles": [{"rolename": "open"}]}],
+    "clients": [],
+    "anonymousGroup": "all",
+}
+"""Rules of mosquitto's dynamic security."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    with Mosquitto(tmp_path_factory.mktemp("mosquitto")) as running:
+        yield running
+
+
+def a_name() -> str:
+    return f"t{uuid.uuid4().hex[:8]}"
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def a_receiver(broker: Mosquitto, name: str, **options: object) -> MqttReceiver:
+    return MqttReceiver(broker.address, f"{name}/#", client_id=name, **options)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def receiving(
+    broker: Mosquitto, name: str, folder: Path | None = None, **options: object
+) -> Iterator[RunningReceiver]:
+    with run_receiver(a_receiver(broker, name, **options), settings=FAST) as running:
+        wait_until(lambda: f"{name}/# (QoS" in broker.log())
+        yield running
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_messages_are_stored_in_their_order(broker: Mosquitto, qos: int, version: str) -> None:
+    name = a_name()
+    with receiving(broker, name, qos=qos, version=version) as running:
+        broker.publish(f"{name}/x", *numbers(100), qos=qos)
+        assert running.wait_for_records(100) == numbers(100)
+        assert not running.errors
+
+
+def test_filters_that_overlap_give_a_message_once(broker: Mosquitto) -> None:
+    name = a_name()
+    receiver = MqttReceiver(broker.address, [f"{name}/#", f"{name}/+"], client_id=name, qos=2)
+    with run_receiver(receiver, settings=FAST) as running:
+        wait_until(lambda: f"{name}/+ (QoS" in broker.log())
+        # The same twice is two messages; `deep` fits only one of the filters.
+        broker.publish(f"{name}/x", b"same", b"same", b"other", qos=2)
+        broker.publish(f"{name}/x/deep", b"deep", qos=1)
+        broker.publish(f"{name}/x", b"end")
+        running.wait_for_records(5)
+        running.stop()
+        assert running.records == [b"same", b"same", b"other", b"deep", b"end"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_receivers_of_a_shared_subscription_share_its_messages(
+    broker: Mosquitto, version: str
+) -> None:
+    name = a_name()
+    with contextlib.ExitStack() as kept:
+        both = []
+        for member in ("one", "two"):
+            receiver = MqttReceiver(
+                broker.address, f"$share/g/{name}/#", client_id=name + member, version=version
+            )
+            both.append(kept.enter_context(run_receiver(receiver, settings=FAST)))
+            wait_until(lambda m=member: f"{name}{m} 1 $share/g/{name}/#" in broker.log())  # type: ignore[misc]
+        broker.publish(f"{name}/x", *numbers(50))
+        wait_until(lambda: sum(len(each.records) for each in both) >= 50)
+        one, two = (each.records for each in both)
+        assert one
+        assert two
+        assert sorted(one + two) == sorted(numbers(50))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_retained_message_comes_once_though_the_receiver_comes_back(
+    broker: Mosquitto, version: str
+) -> None:
+    name = a_name()
+    broker.publish(f"{name}/x", b"kept", retain=True)
+    with receiving(broker, name, version=version) as running:
+        running.wait_for_records(1)
+        running.stop()
+        running.start()
+        broker.publish(f"{name}/x", b"new")
+        assert running.wait_for_records(2) == [b"kept", b"new"]
+
+
+def test_retained_messages_may_be_left_out(broker: Mosquitto) -> None:
+    name = a_name()
+    broker.publish(f"{name}/x", b"kept", retain=True)
+    with receiving(broker, name, retained=False) as running:
+        broker.publish(f"{name}/x", b"new")
+        assert running.wait_for_records(1) == [b"new"]
+
+
+def test_a_filter_that_is_left_out_later_gives_nothing_more(broker: Mosquitto) -> None:
+    name = a_name()
+    broker.make_session(name, f"{name}/old/#", 1)
+    filters = [f"{name}/old/#", f"{name}/new"]
+    receiver = MqttReceiver(broker.address, filters, client_id=name)
+    with run_receiver(receiver, settings=FAST) as running:
+        broker.publish(f"{name}/old/x", b"first")
+        running.wait_for_records(1)
+        running.stop()
+        receiver.topics = filters[1:]
+        running.start()
+        wait_until(lambda: f"Sending UNSUBACK to {name}" in broker.log())
+        broker.publish(f"{name}/old/x", b"not wanted")
+        broker.publish(f"{name}/new", b"wanted")
+        assert running.wait_for_records(2) == [b"first", b"wanted"]
+
+
+def test_a_session_that_is_gone_is_reported_and_made_again(broker: Mosquitto) -> None:
+    name = a_name()
+    with receiving(broker, name) as running:
+        broker.publish(f"{name}/x", b"one")
+        running.wait_for_records(1)
+        running.stop()
+        ended = broker.client(name)
+        ended.connect("127.0.0.1", broker.port, clean_start=True)
+        ended.loop_start()
+        wait_until(ended.is_connected)
+        ended.disconnect()
+        ended.loop_stop()
+        running.start()
+        running.wait_for_error(f"has no session '{name}' any more")
+        broker.publish(f"{name}/x", b"two")
+        assert running.wait_for_records(2) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_subscription_that_is_refused_is_named_and_the_others_go_on(
+    tmp_path: Path, version: str
+) -> None:
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps(ONLY_OPEN))
+    [plugin] = Path("/usr/lib").glob("*/mosquitto_dynamic_security.so")
+    lines = (f"plugin {plugin}", f"plugin_opt_config_file {rules}")
+    with Mosquitto(tmp_path, *lines) as broker:
+        name = a_name()
+        receiver = MqttReceiver(
+            broker.address, ["closed/#", "open/#"], client_id=name, version=version
+        )
+        with run_receiver(receiver, settings=FAST) as running:
+            running.wait_for_error("refuses the subscription 'closed/#'")
+            broker.publish("open/x", b"one")
+            assert running.wait_for_records(1) == [b"one"]
+        receiver = MqttReceiver(broker.address, "closed/#", client_id=name, version=version)
+        with run_receiver(receiver, settings=FAST) as running:
+            running.wait_for_error("refuses all subscriptions")
+
+
+def test_a_broker_that_gives_less_than_the_qos_is_reported(tmp_path: Path) -> None:
+    name = a_name()
+    with Mosquitto(tmp_path, "max_qos 1") as broker, receiving(broker, name, qos=2) as running:
+        running.wait_for_error(f"gives less than was asked for to the subscription '{name}/#'")
+        broker.publish(f"{name}/x", b"one")
+        assert running.wait_for_records(1) == [b"one"]
+
+
+def test_tls_is_checked_against_the_given_certificates(tmp_path: Path) -> None:
+    certificate = certificate_of_host(tmp_path)
+    with Mosquitto(tmp_path, tls=True) as broker:
+        name = a_name()
+        with run_receiver(a_receiver(broker, name)) as running:
+            running.wait_for_error("certificate verify failed")
+        with run_receiver(a_receiver(broker, name, ca_file=str(certificate))) as running:
+            wait_until(lambda: f"{name}/# (QoS" in broker.log())
+            large = b"x" * 300_000
+            broker.publish(f"{name}/x", *numbers(200), large)
+            assert running.wait_for_records(201) == [*numbers(200), large]
+
+
+def test_columns_have_what_a_message_has_beside_its_payload(broker: Mosquitto) -> None:
+    name = a_name()
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    properties.UserProperty = [("site", "a"), ("site", "b")]
+    properties.ContentType = "text/plain"
+    before = datetime.datetime.now(datetime.timezone.utc)
+    with receiving(broker, name, columns=True) as running:
+        broker.publish(f"{name}/x", b"payload", properties=properties)
+        broker.publish(f"{name}/y", b"", qos=0)
+        first, second = running.wait_for_records(2)
+    assert (first["topic"], first["qos"], first["retained"]) == (f"{name}/x", 1, False)
+    assert first["headers"] == [{"key": "site", "value": "a"}, {"key": "site", "value": "b"}]
+    assert (first["contentType"], first["value"]) == ("text/plain", b"payload")
+    assert before <= first["timestamp"] <= datetime.datetime.now(datetime.timezone.utc)
+    assert (second["headers"], second["qos"], second["value"]) == (None, 0, b"")
+
+
+def test_what_the_format_cannot_read_is_a_dead_letter_and_is_acknowledged(
+    broker: Mosquitto,
+) -> None:
+    name = a_name()
+    with receiving(broker, name, values=JsonFormat(pa.schema([("n", pa.int64())]))) as running:
+        broker.publish(f"{name}/x", b'{"n": 1}', b"\xff no json", b'{"n": "one"}', b'{"n": 2}')
+        assert running.wait_for_records(2) == [{"n": 1}, {"n": 2}]
+        wait_until(lambda: broker.unacknowledged(name) == 0)
+        running.stop()
+        assert [data for data, _ in running.discarded] == [b"\xff no json", b'{"n": "one"}']
+
+
+def test_what_has_no_acknowledgement_waits_in_the_connection_while_the_queue_is_full(
+    broker: Mosquitto,
+) -> None:
+    name = a_name()
+    narrow = {**FAST, "spark.streaming.blockQueueSize": "2"}
+    options = {"qos": 0, "keep_alive_s": 1, "max_unacknowledged": 10}
+    with run_receiver(a_receiver(broker, name, **options), settings=narrow) as running:
+        wait_until(lambda: f"{name} 0 {name}/#" in broker.log())
+        running.hold()
+        broker.publish(f"{name}/x", *numbers(500), qos=0)
+        asked = f"Received PINGREQ from {name}"
+        wait_until(lambda: broker.log().count(asked) > 2)
+        running.go_on()
+        assert running.wait_for_records(500) == numbers(500)
+        assert not running.errors
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"url": "http://host"}, "mqtt://host:port"),
+        ({"url": "mqtt://user:secret@host"}, "username= and password="),
+        ({"topics": []}, "topics"),
+        ({"qos": 3}, "qos=3"),
+        ({"version": "4"}, "version"),
+        ({"client_id": None}, "client_id is needed for qos=1"),
+        ({"max_unacknowledged": 5000}, "4000 messages or less"),
+    ],
+)
+def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], named: str) -> None:
+    given: dict[str, Any] = {"url": "mqtt://host", "topics": "a/#", "client_id": "c", **options}
+    with pytest.raises(ValueError, match=named) as refused:
+        MqttReceiver(**given)
+    assert "secret" not in str(refused.value)
