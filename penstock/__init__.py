@@ -44,6 +44,7 @@ Beside them stand:
 `backoff`                    pauses between tries
 `rate_limited_log`           log lines that repeat
 `position_text`              positions as JSON
+`position_changes`           positions that are told by their changes
 `whole_files`                what commands write has its name once it is whole
 `reused_memory`              buffers that are used again once nobody looks into them
 `hkdf`                       keys out of one secret

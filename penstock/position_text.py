@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.position_changes import decoded_position
+
 
 def position_as_json(position: bytes) -> str:
     """Return a position as JSON.
@@ -16,7 +18,7 @@ def position_as_json(position: bytes) -> str:
     Args:
         position: It, in MessagePack.
     """
-    return msgspec.json.encode(_with_plain_keys(msgspec.msgpack.decode(position))).decode()
+    return msgspec.json.encode(_with_plain_keys(decoded_position(position))).decode()
 
 
 def _with_plain_keys(value: Any) -> Any:

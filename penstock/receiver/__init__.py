@@ -73,6 +73,7 @@ file                holds
 ==================  ==============================================================================
 """
 
+from penstock.position_changes import PositionChanges
 from penstock.receiver.base import Receiver, ReceiverContext, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
@@ -108,6 +109,7 @@ __all__ = [
     "Framing",
     "MissingMethodError",
     "NotAReceiverError",
+    "PositionChanges",
     "RateLimiter",
     "Receiver",
     "ReceiverContext",

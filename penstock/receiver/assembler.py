@@ -38,6 +38,7 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.dead_letters import DeadLetterWriter, PickledRecord
 from penstock.errors import PenstockError, text_of
+from penstock.position_changes import merged
 from penstock.receiver.discards import start_shown
 from penstock.wait_clock import WaitClock
 
@@ -51,6 +52,7 @@ _CHUNK_BYTES = 128 << 10
 """The pending list is joined at about this size: it stays in the processor's cache."""
 _LETTER_BYTES = 1 << 20
 """Bytes of dead letters after which a block is sealed, with which they are written."""
+_POSITION_BYTES = 64 << 10
 _pickle_of = itemgetter(0)
 
 
@@ -643,9 +645,12 @@ class BlockAssembler:
             # carries them.
             builder = self._open_block(BlockKind.BINARY)
         if position is not None:
-            builder.position = position
+            builder.position = merged(builder.position, position)
         if ack is not None:
             builder.acknowledge.append(ack)
+        if builder.position is not None and len(builder.position) > _POSITION_BYTES:
+            # Changes of a position add up: what goes into the ledger with a block stays small.
+            self.seal()
 
     def seal(self) -> None:
         """Seal the open block, if there is anything in it, and pass it on. Needs the lock.

@@ -197,7 +197,8 @@ class Receiver:
                 bytes that holds many records.
             position: The source's place after the last of these records: any value that
                 MessagePack brings back as it was: None, bool, int, float, str, bytes, and lists
-                and dicts of these (a tuple comes back as a list).
+                and dicts of these (a tuple comes back as a list). Or `PositionChanges` of the last
+                one, a dict, which may be as large as its source has parts.
             ack: Called without arguments, from another thread, once all of `data` is durable
                 (I1). It must be quick, must not raise, and must not store: a `store` there that
                 would have to wait raises. It is never called for data that was lost; the source

@@ -18,13 +18,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from penstock.blockstore import BlockKind
 from penstock.blockstore.builder import WITHOUT_OFFSETS
 from penstock.errors import IllegalStateError, PenstockError, encodable
+from penstock.position_changes import PositionChanges, encoded_position
 from penstock.receiver.assembler import (
     LARGE_RECORD,
     BlockAssembler,
@@ -142,7 +142,7 @@ def _check_position(part: Any, position: Any) -> None:
         return
     if kind is list or kind is tuple:
         parts = part
-    elif kind is dict:
+    elif kind is dict or kind is PositionChanges:
         parts = (*part, *part.values())
     else:
         raise PositionTypeError(f"{position!r:.200}", kind.__name__)
@@ -492,7 +492,7 @@ class Storing:
             return None
         _check_position(position, position)
         try:
-            encoded = msgspec.msgpack.encode(position)
+            encoded = encoded_position(position)
         except UnicodeEncodeError:
             found = f"{encodable(repr(position)):.200}"
             raise PositionTypeError(found, "str with a lone surrogate") from None

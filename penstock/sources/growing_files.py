@@ -7,7 +7,7 @@ What must hold
   dead letter.
 * The place of each file is durable together with the lines before it: a receiver that was killed
   goes on there. With the place goes what the file is: device, inode, a digest of its first bytes, a
-  checksum of the last before the place.
+  checksum of the last before the place. Only places that changed go with lines: files may be many.
 * A file that was renamed is gone on with. A file that was truncated, replaced, or whose inode was
   used again is another one, read from its beginning. A copy or a compressed file of one that was
   read, with a name that is asked for, is gone on with where the reading of that one ended; lines
@@ -41,7 +41,12 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.blockstore.lines import line_column, line_ends
-from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
+from penstock.receiver import (
+    PositionChanges,
+    Receiver,
+    ReceiverStoppedError,
+    RecordTooLargeError,
+)
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._file_content import (
     CompressedContent,
@@ -61,7 +66,9 @@ _SHARE = 100
 _LEAST_BUFFER = 64 << 10
 _TURN = 32
 """Buffers that are read of one file before others have their turn."""
-_OPEN_FILES = 256
+_OPEN_FILES = 512
+_PLACE_BYTES = 40 << 10
+"""About the bytes of the places that go with one call, which takes 64 KB."""
 _QUIET_S = 10.0
 _START = 64 << 10
 _JOIN_S = 5.0
@@ -164,8 +171,7 @@ class _Reading:
     def __init__(self, receiver: GrowingFilesReceiver, stopping: threading.Event) -> None:
         self._receiver = receiver
         self._stopping = stopping
-        self._position: dict[str, Any] = dict(receiver.lastPosition or {})
-        self._files = FileTable(self._position, self._open)
+        self._files = FileTable(receiver.lastPosition, self._open)
         self._begins_at_end = receiver.start == "end" and receiver.lastPosition is None
         self._paths: list[str] = []
         self._later: dict[Key, _Later] = {}
@@ -177,6 +183,7 @@ class _Reading:
         self._size = len(self._buffer)
         self._filled = 0
         self._parts: list[tuple[GrowingFile, int, int, int]] = []
+        self._place_bytes = 0
 
     # -- the loop --------------------------------------------------------------------------------
 
@@ -413,11 +420,13 @@ class _Reading:
 
     def _read(self, file: GrowingFile) -> None:
         """Read a file up to its end, or for its turn."""
+        with suppress(OSError):  # many are read: it was closed since it was looked at
+            self._opens(file)
         for _ in range(_TURN):
             self._go_on()
             content = file.content
             if content is None:
-                break  # closed, since so many are read: its turn comes
+                break
             view = memoryview(self._buffer)[self._filled : self._size]
             before, count = content.read_into(file.place, view, len(file.tail))
             if before != file.tail:
@@ -437,7 +446,8 @@ class _Reading:
             self._filled = cut
             last = bytes(self._buffer[max(begin, cut - TAIL) : cut])
             self._files.went_on(file, file.place + cut - begin, last)
-            if cut >= self._size // 2:
+            self._place_bytes += _place_bytes(file)
+            if cut >= self._size // 2 or self._place_bytes > _PLACE_BYTES:
                 self._store()
             return count == room or (content.is_final and cut < end)
         if count == room:
@@ -497,9 +507,10 @@ class _Reading:
             # Together they fit into no block: fewer do.
             self._size = max(_LEAST_BUFFER, min(self._size * 7 // 8, error.limit))
             for file, before, _, _ in reversed(self._parts):
+                self._opens(file)
                 assert file.content is not None
                 self._files.stand_at(file, file.content, before)
-        self._filled = 0
+        self._filled = self._place_bytes = 0
         self._parts.clear()
 
     def _table(self) -> pa.Table:
@@ -523,15 +534,23 @@ class _Reading:
             values = line_column(memoryview(data)).cast(pa.string())
         return pc.utf8_rtrim(values, "\r") if b"\r\n" in data else values
 
-    def _place(self) -> dict[str, Any]:
-        """Return the stream's position: where all files stand."""
-        for number, file in self._files.changed.items():
-            if file is not None and file.place:
-                self._position[str(number)] = file.as_position()
-            else:
-                self._position.pop(str(number), None)
-        self._files.changed.clear()
-        return self._position
+    def _place(self) -> PositionChanges:
+        """Return where files stand that changed: all that are stored from, and some others."""
+        changed, place = self._files.changed, PositionChanges()
+        stored = {file.number for file, *_ in self._parts}
+        size = self._place_bytes
+        for number, file in list(changed.items()):
+            if number not in stored:
+                size += _place_bytes(file)
+                if size > _PLACE_BYTES:
+                    continue  # with the next records: until then it is as it was
+            place[str(number)] = file.as_position() if file is not None and file.place else None
+            del changed[number]
+        return place
+
+
+def _place_bytes(file: GrowingFile | None) -> int:
+    return 20 if file is None else 120 + 2 * len(file.path)
 
 
 def _next_s(began_s: float, least_s: float) -> float:

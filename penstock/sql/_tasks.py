@@ -22,6 +22,7 @@ from penstock.blockstore import (
     read_block_if_any,
 )
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
+from penstock.position_changes import decoded_position
 from penstock.position_text import position_as_json
 from penstock.sql._options import SourceOptions
 from penstock.sql.errors import BlockLostError, SourceError
@@ -315,7 +316,7 @@ def _watermark_us(info: ReceivedBlockInfo, options: SourceOptions) -> int | None
     Raises:
         SourceError: It is no time.
     """
-    position = None if info.position is None else msgspec.msgpack.decode(info.position)
+    position = None if info.position is None else decoded_position(info.position)
     stated = position.get("watermark") if isinstance(position, dict) else None
     if stated is None:
         return None

@@ -16,6 +16,7 @@ from pyspark import StorageLevel, cloudpickle
 
 from penstock.blockstore import BlockAccess, read_block
 from penstock.errors import PenstockError
+from penstock.position_changes import StandingPosition
 from penstock.receiver import BlockLogs, ReceiverLaunch, as_receiver
 from penstock.settings import Settings
 from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server
@@ -88,7 +89,7 @@ class TestDriver:
             memory_dir=str(folder),
         )
         self._known: set[str] = set()
-        self._position: bytes | None = None
+        self._position = StandingPosition()
         self._attempts = 0
         self._peer: Peer | None = None
         self._is_held = False
@@ -127,13 +128,14 @@ class TestDriver:
             self._peer = peer
             self._attempts += 1
             self.events.append("registered")
-            return Registered(self._attempts << 32, self._position, None)
+            return Registered(self._attempts << 32, self._position.value, None)
         if isinstance(message, AddBlock):
             for block in message.blocks:
                 if block.block_id not in self._known:
                     self._known.add(block.block_id)
                     self.blocks.append(block)
-                    self._position = block.position or self._position
+                    if block.position is not None:
+                        self._position.take(block.position)
             if self._is_held:
                 self._waiting.append(PendingReply())
                 return self._waiting[-1]
@@ -207,7 +209,8 @@ class TestDriver:
     def position(self) -> Any:
         """The stream's last durable position; None: there is none."""
         with self.changed:
-            return None if self._position is None else msgspec.msgpack.decode(self._position)
+            found = self._position.value
+            return None if found is None else msgspec.msgpack.decode(found)
 
     def records(self) -> list[Any]:
         """Read back every record that was reported, in the order of the stream."""

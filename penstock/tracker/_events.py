@@ -17,6 +17,7 @@ Each record says in which version of the format it is written:
    (`ConsumerEvent`, `ConsumerRemovalEvent`), and when a block of theirs was added.
 4. Segments that are retained after the clean-up of their batches (`RetainedReleaseEvent`).
 5. The checkpoints of the program (`CheckpointEvent`).
+6. The position of a block may be changes of the one before (`penstock.position_changes`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 5
+FORMAT = 6
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from penstock.position_changes import StandingPosition
 from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
 from penstock.tracker._events import (
     AttemptRegistrationEvent,
@@ -48,7 +49,7 @@ class StreamLedger:
 
     next_counter: int = 1
     newest: str = ""
-    position: bytes | None = None
+    position: StandingPosition = field(default_factory=StandingPosition)
     position_number: int = -1
     name: str = ""
     """Empty for one of a ledger in which streams had no names."""
@@ -270,7 +271,7 @@ class LedgerState:
             else:
                 kept.append(block, added_ms[at] if added_ms else 0)
             if block.position is not None and number > stream.position_number:
-                stream.position = block.position
+                stream.position.take(block.position)
                 stream.position_number = number
         attempt.count(block for _, block in blocks)
         attempt.unreleased += len(blocks)
@@ -333,7 +334,7 @@ class LedgerState:
         released: list[ReceivedBlockInfo] = []
         for stream_id in streams:
             stream = self.streams[stream_id]
-            stream.position = None
+            stream.position = StandingPosition()
             released.extend(stream.unallocated.values())
             stream.unallocated = {}
             if stream.kept is not None:

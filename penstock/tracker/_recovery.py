@@ -18,6 +18,7 @@ from itertools import chain
 
 import msgspec
 
+from penstock.position_changes import StandingPosition
 from penstock.tracker._block_numbers import BlockNumbers
 from penstock.tracker._events import (
     EVENTS_KIND,
@@ -89,7 +90,7 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             stream_id,
             stream.next_counter,
             stream.newest,
-            stream.position,
+            stream.position.value,
             stream.position_number,
             stream.name,
             None if stream.kept is None else _kept_state(stream.kept),
@@ -282,7 +283,7 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
         state.streams[stream.stream_id] = StreamLedger(
             stream.next_counter,
             stream.newest,
-            stream.position,
+            StandingPosition(stream.position),
             stream.position_number,
             stream.name,
             kept=None if stream.kept is None else _kept_blocks(stream.kept),

@@ -427,7 +427,7 @@ class ReceivedBlockTracker:
     def _is_needed(self, number: int) -> bool:
         stream = self._state.streams[number]
         return (
-            stream.position is not None
+            stream.position.value is not None
             or bool(stream.unallocated)
             or bool(stream.kept)
             or any(
@@ -466,7 +466,7 @@ class ReceivedBlockTracker:
                 raise LedgerError(f"attempt {attempt} of stream {stream_id} was replaced or ended")
             else:
                 counter = known.counter
-            return AttemptRegistration(BlockNumbers.first_number(counter), stream.position)
+            return AttemptRegistration(BlockNumbers.first_number(counter), stream.position.value)
 
     def end_attempt(self, attempt: str) -> None:
         """Say that the attempt's process is gone for good: it adds no more, its files are left."""
@@ -581,7 +581,7 @@ class ReceivedBlockTracker:
         """Return the position after the last durable block of the stream, if it has one."""
         with self._state_lock:
             stream = self._state.streams.get(stream_id)
-            return stream.position if stream is not None else None
+            return stream.position.value if stream is not None else None
 
     # -- batches -------------------------------------------------------------------------------
 

@@ -291,6 +291,24 @@ def test_files_of_the_same_content_are_all_stored_and_links_are_not(folder: Path
         assert sorted(running.records) == sorted([*lines(0, 10) * 5, "last"])
 
 
+def test_ten_thousand_files_are_stored_once_over_a_restart(folder: Path) -> None:
+    count = 10_000
+    for number in range(count):
+        (folder / f"{number}.log").write_text(f"first line of {number}\n")
+    with reading(folder / "*.log") as running:
+        running.wait_for_records(count)
+        running.restart()
+        running.wait_for_event("registered", 2)
+        for number in range(0, count, 10):
+            append(folder / f"{number}.log", f"second line of {number}")
+        running.wait_for_records(count + count // 10)
+        running.stop()
+        expected = [f"first line of {number}" for number in range(count)]
+        expected += [f"second line of {number}" for number in range(0, count, 10)]
+        assert sorted(running.records) == sorted(expected)
+        assert not running.errors
+
+
 def test_a_compressed_file_is_stored_when_it_is_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from penstock.position_changes import PositionChanges, decoded_position, encoded_position
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker.errors import LedgerWriteError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
@@ -33,6 +35,15 @@ FOLDER = "/data/receivedBlockMetadata"
 OPTIONS = LogOptions(segment_size=4096, alignment=64, sync=SyncPolicy.ALWAYS)
 
 STREAMS = (0, 1)
+
+
+POSITIONS = st.sampled_from(["none", "a number", "a dict", "changes"])
+
+
+def position_of(n: int, kind: str) -> bytes:
+    if kind == "changes":
+        return encoded_position(PositionChanges({str(n % 3): n}))
+    return encoded_position(n if kind == "a number" else {"0": n})
 
 
 @dataclass
@@ -52,7 +63,11 @@ class Model:
             self.waiting[stream].append(info.block_id)
             self.accepted[attempt] += 1
             if info.position is not None:
-                self.position[stream] = info.position
+                position = decoded_position(info.position)
+                if isinstance(position, PositionChanges):
+                    before = msgspec.msgpack.decode(self.position[stream] or b"\x80")
+                    position = {**(before if isinstance(before, dict) else {}), **position}
+                self.position[stream] = msgspec.msgpack.encode(position)
 
     def allocate(self, time: int) -> None:
         self.batches[time] = {s: found for s, found in self.waiting.items() if found}
@@ -161,8 +176,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.maybe = []
 
     @precondition(lambda self: self.tracker is not None and self.attempts)
-    @rule(data=st.data(), count=st.integers(1, 5), again=st.integers(0, 3), position=st.booleans())
-    def add_blocks(self, data: st.DataObject, count: int, again: int, position: bool) -> None:
+    @rule(data=st.data(), count=st.integers(1, 5), again=st.integers(0, 3), position=POSITIONS)
+    def add_blocks(self, data: st.DataObject, count: int, again: int, position: str) -> None:
         stream = data.draw(st.sampled_from(sorted(self.attempts)))
         attempt = self.attempts[stream]
         done = self.model.accepted[attempt]
@@ -173,7 +188,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 attempt,
                 self.first[attempt] + n,
                 segment=n // 4,
-                position=n.to_bytes(4, "big") if position else None,
+                position=None if position == "none" else position_of(n, position),
             )
             for n in numbers
         ]

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.position_changes import PositionChanges, encoded_position
 from penstock.tracker._block_numbers import BlockNumbers
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._events import (
@@ -458,12 +459,16 @@ def test_i1_a_full_disk_is_a_failure_and_later_the_same_message_is_taken(folder:
     assert again.last_position(0) == b"\x01"
 
 
+def position_of(n: int) -> bytes:
+    return encoded_position(PositionChanges({n % 7: n}) if n % 50 else {"all": n})
+
+
 def test_snapshots_let_old_segments_go_and_keep_everything(folder: str) -> None:
     tracker = recover(folder, 0, 1, snapshot_bytes=2000)
     first = tracker.register_attempt(0, A1, "host").first_block_number
     tracker.register_attempt(1, A2, "host")
     for n in range(400):
-        add(tracker, 0, A1, [block(0, A1, first + n, segment=n // 50, position=bytes([n % 256]))])
+        add(tracker, 0, A1, [block(0, A1, first + n, segment=n // 50, position=position_of(n))])
         if n % 10 == 9:
             tracker.allocate_blocks_to_batch(n)
             tracker.cleanup_old_batches(n - 50)
@@ -476,6 +481,8 @@ def test_snapshots_let_old_segments_go_and_keep_everything(folder: str) -> None:
     for time_ms in tracker.batch_times_ms:
         assert again.get_blocks_of_batch(time_ms) == tracker.get_blocks_of_batch(time_ms)
     assert again.unallocated_blocks(0) == tracker.unallocated_blocks(0)
+    expected = {"all": 350, **{n % 7: n for n in range(351, 400)}}
+    assert msgspec.msgpack.decode(again.last_position(0) or b"", strict=False) == expected
     assert again.last_position(0) == tracker.last_position(0)
     third = recover(after_crash(crashed), 0, 1)
     assert third.batch_times_ms == tracker.batch_times_ms
