@@ -650,6 +650,12 @@ def postgres_status(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _
     heard.wait_for_log()
 
 
+def redis_channel() -> Any:
+    from penstock.sources.redis import RedisChannelReceiver
+
+    return RedisChannelReceiver("redis://127.0.0.1:1/0", "channel")
+
+
 def compression(*_: object) -> None:
     from penstock.blockstore._compression import BlockCompression
 
@@ -744,6 +750,9 @@ PLACES: dict[str, Case | None] = {
     "sources/postgres.py:PostgresReceiver._receive": postgres_status,
     "sources/postgres.py:_PostgresBase.onStart": attempt_ends(
         "penstock.sources.postgres._PostgresBase._run", "penstock-postgres-3", postgres
+    ),
+    "sources/redis.py:_RedisReceiver._start_thread": attempt_ends(
+        "penstock.sources.redis.RedisChannelReceiver._receive", "penstock-redis-3", redis_channel
     ),
     "sql/host.py:ReceiverHost._ask_to_stop": host_stop,
     "sql/host.py:ReceiverHost._start": retention,

