@@ -625,6 +625,12 @@ def socket_receiver() -> Any:
     return SocketReceiver("127.0.0.1", 1)
 
 
+def http_server() -> Any:
+    from penstock.sources.http import HttpReceiver
+
+    return HttpReceiver(0, "127.0.0.1")
+
+
 def growing_files() -> Any:
     from penstock.sources.growing_files import GrowingFilesReceiver
 
@@ -743,6 +749,12 @@ PLACES: dict[str, Case | None] = {
         "penstock.receiver.forms.ThreadedReceiver._failed", "receiver-3", failing
     ),
     "sources/_client_session.py:ClientSession.__init__": client_session,
+    "sources/_http_server.py:HttpServer.__init__": attempt_ends(
+        "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server
+    ),
+    "sources/_on_loop.py:_LoopThread.start": attempt_ends(
+        "penstock.sources._on_loop._LoopThread._run", "penstock-http-3", http_server
+    ),
     "sources/growing_files.py:GrowingFilesReceiver.onStart": attempt_ends(
         "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files
     ),

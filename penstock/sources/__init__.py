@@ -11,6 +11,10 @@ module, which needs the extra of its name only where the receiver runs.
 =================  ===============================================================================
 `kafka`            Kafka's streams and receiver
 `http`             requests, with a 2xx once they are durable
+`_http_server`     its server, and the thread that stores
+`_http_bodies`     bodies, unpacked and cut into records
+`_http_keys`       which requests are stored already
+`_signatures`      signatures of webhooks
 `websocket`        a WebSocket's messages
 `server_sent`      a stream of server-sent events
 `mqtt`             an MQTT broker's messages; `_mqtt_session`: one start of it, `_mqtt_client`:
@@ -30,6 +34,7 @@ module, which needs the extra of its name only where the receiver runs.
 `formats`          values of messages as typed columns
 `_common`          what sources of messages share
 `_client_session`  one start of a receiver whose client wants a thread of its own
+`_on_loop`         receivers on an event loop of their own
 =================  ===============================================================================
 """
 

@@ -1,0 +1,193 @@
+"""Bodies of requests: unpacked within a limit, and cut into records.
+
+A body is taken whole or not at all: one that ends early, unpacks beyond its limit, or is no JSON
+where it should be, is refused. Records stay the bytes that came. JSON is looked through once, at
+the parser's speed, and no object is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import methodcaller
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from penstock.errors import PenstockError, text_of
+
+_CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+_LINES = ("ndjson", "jsonl", "json-lines", "jsonlines")
+
+Body: TypeAlias = "str | Callable[[bytes], Sequence[bytes]]"
+KINDS = ("auto", "bytes", "lines", "json", "otlp-logs")
+
+ENVELOPE = pa.schema(
+    [
+        ("path", pa.string()),
+        ("headers", pa.map_(pa.string(), pa.string())),
+        ("time", pa.timestamp("us", "UTC")),
+        ("key", pa.string()),
+        ("remote", pa.string()),
+    ]
+)
+"""What a request has beside its body."""
+
+
+class RefusedBodyError(PenstockError):
+    """A body is not taken.
+
+    Attributes:
+        status: The status of the answer.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Content(NamedTuple):
+    """The records of a body.
+
+    Attributes:
+        lines: All of them, each with its LF; None if they are in `records`.
+        records: They.
+        size: Their bytes.
+    """
+
+    lines: bytes | None
+    records: Sequence[bytes]
+    size: int
+
+
+def codec_of(encoding: str) -> str | None:
+    """Return the codec of a ``Content-Encoding``; None for none.
+
+    Raises:
+        RefusedBodyError: It is not known.
+    """
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return None
+    if name not in _CODECS:
+        raise RefusedBodyError(415, "Content-Encoding is not accepted: gzip or zstd")
+    return _CODECS[name]
+
+
+def unpack(data: bytes, codec: str, limit: int) -> bytes:
+    """Return what was compressed; several members or frames are one body.
+
+    Raises:
+        RefusedBodyError: It is larger than `limit`, ends early, or is not of this codec.
+    """
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            # To the end, where it shows whether it is whole.
+            found: bytes = stream.read(limit + 1)
+    except (OSError, pa.ArrowException) as error:
+        raise RefusedBodyError(400, f"the body is no whole {codec}: {text_of(error)}") from None
+    if len(found) > limit:
+        raise too_large(limit)
+    if not data:
+        raise RefusedBodyError(400, f"the body is no whole {codec}: it is empty")
+    return found
+
+
+def too_large(limit: int) -> RefusedBodyError:
+    """Return the error of a body that is too large."""
+    return RefusedBodyError(413, f"the body is larger than {limit} bytes")
+
+
+def content_of(body: bytes, kind: Body, content_type: str) -> Content:
+    """Cut a body into records.
+
+    Args:
+        body: The whole body.
+        kind: What it holds: one of `KINDS`, or a function.
+        content_type: The media type that the request names, in small letters.
+
+    Raises:
+        RefusedBodyError: It does not hold that.
+    """
+    if callable(kind):
+        try:
+            return _of(list(kind(body)))
+        except Exception as error:  # of the user's function
+            raise RefusedBodyError(400, f"the body cannot be read: {text_of(error)}") from error
+    if kind == "auto":
+        kind = _kind_of(content_type)
+    if kind == "lines":
+        return _lines(body)
+    if kind == "bytes":
+        return Content(None, [body], len(body))
+    if kind == "otlp-logs" and content_type not in ("", "application/json"):
+        raise RefusedBodyError(415, "Content-Type is not accepted: application/json")
+    try:
+        body.decode()  # What is passed over is not looked at by the parser.
+        return _of(_json(body) if kind == "json" else _otlp_logs(body))
+    except RecursionError:
+        reason = "it is nested too deep"
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8: {error.reason} at byte {error.start}"
+    except msgspec.MsgspecError as error:
+        reason = text_of(error)
+    raise RefusedBodyError(400, f"the body is not accepted as JSON: {reason}")
+
+
+def _kind_of(content_type: str) -> str:
+    kind = content_type.rpartition("/")[2].removeprefix("x-")
+    if kind in _LINES:
+        return "lines"
+    return "json" if kind == "json" or kind.endswith("+json") else "bytes"
+
+
+def _of(records: Sequence[bytes]) -> Content:
+    return Content(None, records, sum(map(len, records)))
+
+
+def _lines(body: bytes) -> Content:
+    if body.startswith((b"\n", b"\r\n")) or b"\n\n" in body or b"\n\r\n" in body:
+        body = b"\n".join(filter(methodcaller("strip"), body.split(b"\n")))
+    if body and not body.endswith(b"\n"):
+        body += b"\n"
+    return Content(body, (), len(body))
+
+
+_MANY = msgspec.json.Decoder(list[msgspec.Raw])
+_ONE = msgspec.json.Decoder(msgspec.Raw)
+
+
+def _json(body: bytes) -> list[bytes]:
+    if body.lstrip(b" \t\r\n").startswith(b"["):
+        return list(map(bytes, _MANY.decode(body)))
+    return [bytes(_ONE.decode(body))]
+
+
+_NOTHING = msgspec.Raw(b"{}")
+
+
+class _ScopeLogs(msgspec.Struct, rename="camel"):
+    scope: msgspec.Raw = _NOTHING
+    log_records: list[msgspec.Raw] = []
+
+
+class _ResourceLogs(msgspec.Struct, rename="camel"):
+    resource: msgspec.Raw = _NOTHING
+    scope_logs: list[_ScopeLogs] = []
+
+
+class _Export(msgspec.Struct, rename="camel"):
+    resource_logs: list[_ResourceLogs] = []
+
+
+_EXPORT = msgspec.json.Decoder(_Export)
+
+
+def _otlp_logs(body: bytes) -> list[bytes]:
+    """Return each log record with its resource and scope, as OTLP's JSON has them."""
+    found: list[bytes] = []
+    for resource in _EXPORT.decode(body).resource_logs:
+        for scope in resource.scope_logs:
+            start = b'{"resource":%b,"scope":%b,"log":' % (resource.resource, scope.scope)
+            found.extend(b"%b%b}" % (start, record) for record in scope.log_records)
+    return found

@@ -1,0 +1,420 @@
+"""`HttpServer`: one start of an `HttpReceiver`; its event loop, and the thread that stores.
+
+The loop reads requests, bounded in size, in time and in number of bytes at hand, and never waits
+for storing. One thread, ``penstock-http-store-<streamId>``, stores what has come meanwhile in one
+call; how long that call takes says whether the stream is held, and then requests are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import queue
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
+from functools import partial
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiohttp import ClientPayloadError, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from penstock.errors import text_of
+from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, bound_socket
+from penstock.sources._http_bodies import (
+    ENVELOPE,
+    Content,
+    RefusedBodyError,
+    codec_of,
+    content_of,
+    too_large,
+    unpack,
+)
+from penstock.sources._http_keys import Keys, entry_of
+from penstock.sources._on_loop import resolve
+from penstock.sources._signatures import SignatureError
+from penstock.threads import OwnedThread
+from penstock.wire.addresses import address_text
+
+if TYPE_CHECKING:
+    from penstock.sources.http import HttpReceiver
+
+_GROUP_BYTES = 256 << 10
+"""Bytes up to which requests are stored in one call."""
+_HELD_S = 1.0
+"""A call of `store` that takes longer shows that the gate or the queue holds the stream back."""
+_IDLE_S = 75.0
+"""How long a connection may be open without a whole head of a request."""
+_LOOK_S = 1.0
+_TELL_S = 60.0
+_ACCEPTING_S = 0.05
+_SHUTDOWN_S = 2.0
+_RETRY_S = 2
+_UNAVAILABLE = 503
+_SMALL = 64 << 10
+"""Bytes of a body that is cut into records on the loop itself."""
+_SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
+
+
+class Refusal(Exception):
+    """A request is refused.
+
+    Attributes:
+        response: The answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        ends: bool = False,
+    ) -> None:
+        super().__init__(f"{status}: {reason}")
+        self.response = web.json_response({"message": reason}, status=status, headers=headers)
+        if ends:
+            self.response.force_close()
+
+
+def _held(reason: str, *, ends: bool = False) -> Refusal:
+    return Refusal(_UNAVAILABLE, reason, {"Retry-After": str(_RETRY_S)}, ends=ends)
+
+
+class _Taken(NamedTuple):
+    """A request that is to be stored."""
+
+    content: Content
+    envelope: tuple[Any, ...]
+    entry: bytes | None
+    durable: asyncio.Future[None]
+
+
+class HttpServer:
+    """Serves until it is cancelled.
+
+    Args:
+        receiver: Its settings, and what to store to.
+    """
+
+    def __init__(self, receiver: HttpReceiver) -> None:
+        self._receiver = receiver
+        self._keys = Keys(receiver.keys, receiver.lastPosition)
+        self._held_bytes = 0
+        self._idle_since: dict[Any, float] = {}
+        self._busy: set[Any] = set()
+        self._refused = 0
+        self._last_refusal = ""
+        self._tell_at_s = 0.0
+        self._unpacking = asyncio.Lock()
+        stream = receiver.streamId
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"penstock-http-read-{stream}")
+        self._waiting: queue.SimpleQueue[_Taken | None] = queue.SimpleQueue()
+        self._storing_since_s: float | None = None
+        self._storer = OwnedThread(self._store_all, f"http-store-{stream}")
+
+    async def serve(self) -> None:
+        """Listen, and answer.
+
+        Raises:
+            OSError: The port is taken, or a file of TLS cannot be read.
+        """
+        receiver = self._receiver
+        context = self._tls()
+        with bound_socket(receiver.host, receiver.port, share=receiver.share) as bound:
+            server = web.Server(
+                self._handle, auto_decompress=False, access_log=None, keepalive_timeout=_IDLE_S
+            )
+            loop = asyncio.get_running_loop()
+            listener = await loop.create_server(server, sock=bound, ssl=context)
+            self._storer.start()
+            try:
+                where = address_text(receiver.host, bound.getsockname()[1])
+                scheme = "http" if context is None else "https"
+                receiver.listening(f"{scheme}://{where}{receiver.path}")
+                while True:
+                    await asyncio.sleep(_LOOK_S)
+                    self._close_idle(server.connections)
+                    self._tell_refusals()
+            finally:
+                listener.close()
+                # What the loop was just accepting becomes a connection that the shutdown knows.
+                await asyncio.sleep(_ACCEPTING_S)
+                with contextlib.suppress(asyncio.CancelledError):
+                    await server.shutdown(_SHUTDOWN_S)
+                self._waiting.put(None)
+                self._worker.shutdown(wait=False)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        receiver = self._receiver
+        if receiver.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        named = [receiver.certificate, receiver.privateKey, receiver.clientAuthorities]
+        try:
+            context.load_cert_chain(receiver.certificate, receiver.privateKey)
+            if receiver.clientAuthorities is not None:
+                context.load_verify_locations(receiver.clientAuthorities)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except OSError as error:  # It names no file.
+            files = ", ".join(each for each in named if each is not None)
+            raise OSError(error.errno, f"TLS with {files}: {text_of(error)}") from error
+        return context
+
+    def _close_idle(self, connections: Sequence[Any]) -> None:
+        """Close connections that send no whole head: silent ones, and those of a byte a second."""
+        now_s = time.monotonic()
+        idle = [each for each in connections if each not in self._busy]
+        self._idle_since = {each: self._idle_since.get(each, now_s) for each in idle}
+        for each, since_s in self._idle_since.items():
+            if now_s - since_s > _IDLE_S:
+                each.force_close()
+
+    def _tell_refusals(self) -> None:
+        if self._refused and time.monotonic() >= self._tell_at_s:
+            self._tell_at_s = time.monotonic() + _TELL_S
+            count, self._refused = self._refused, 0
+            self._receiver.reportError(
+                f"{count} requests were refused, the last: {self._last_refusal}"
+            )
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._busy.add(request.protocol)
+        hand = _Hand(self)
+        try:
+            return await self._answer(request, hand)
+        except (Refusal, RefusedBodyError, SignatureError) as error:
+            refusal = error if isinstance(error, Refusal) else _refusal_of(error)
+            if refusal.response.status != _UNAVAILABLE:
+                self._refused += 1
+                self._last_refusal = text_of(refusal)
+            return refusal.response
+        finally:
+            hand.release()
+            self._busy.discard(request.protocol)
+
+    async def _answer(self, request: web.BaseRequest, hand: _Hand) -> web.StreamResponse:
+        receiver = self._receiver
+        base = receiver.path.rstrip("/")
+        if request.path != base and not request.path.startswith(f"{base}/"):
+            raise Refusal(404, f"requests are taken at {receiver.path}")
+        if request.method in ("GET", "HEAD"):
+            self._check_held()
+            return web.json_response({"message": "requests are taken"})
+        if request.method not in ("POST", "PUT"):
+            raise Refusal(405, "the methods are POST and PUT", {"Allow": "GET, HEAD, POST, PUT"})
+        self._check_token(request.headers)
+        self._check_held()
+        codec = codec_of(request.headers.get("Content-Encoding", ""))
+        if (request.content_length or 0) > receiver.maxBody:
+            raise too_large(receiver.maxBody)
+        try:
+            body = await asyncio.wait_for(self._read(request, hand), receiver.bodyTimeout)
+        except asyncio.TimeoutError:
+            raise Refusal(408, f"the body did not come in {receiver.bodyTimeout:g} s") from None
+        loop = asyncio.get_running_loop()
+        if codec is not None:
+            # One at a time, so that what is in memory is known.
+            async with self._unpacking:
+                work = partial(unpack, body, codec, receiver.maxBody)
+                body = await loop.run_in_executor(self._worker, work)
+                hand.add(len(body))
+        key = request.headers.get(receiver.keyHeader, "")
+        if receiver.signature is not None:
+            key = receiver.signature.check(request.headers, body, time.time())
+        entry = entry_of(request.path, key, body) if key else None
+        cut = partial(content_of, body, receiver.body, request.content_type)
+        is_small = len(body) <= _SMALL and not callable(receiver.body)
+        content = cut() if is_small else await loop.run_in_executor(self._worker, cut)
+        if not content.size and not content.records:
+            return await self._answer_when(None)
+        # From here to `add` nothing is awaited, so that no other with the same key comes between.
+        if entry is not None:
+            if (known := self._keys.find(entry)) is not None:
+                is_same, sooner = known
+                if not is_same:
+                    raise Refusal(422, "the key was used with another body")
+                return await self._answer_when(sooner)
+            if self._keys.is_full:
+                raise _held(f"{receiver.keys} requests with a key are being stored")
+        durable = loop.create_future()
+        if entry is not None:
+            self._keys.add(entry, durable)
+        durable.add_done_callback(_retrieved)
+        hand.keep_until(durable)
+        now = datetime.now(timezone.utc)
+        self._waiting.put(_Taken(content, _envelope(request, key, now), entry, durable))
+        return await self._answer_when(durable)
+
+    async def _answer_when(self, durable: asyncio.Future[None] | None) -> web.StreamResponse:
+        """Answer once a request is durable."""
+        if durable is not None:
+            timeout_s = self._receiver.storeTimeout
+            await asyncio.wait([durable], timeout=timeout_s)
+            if not durable.done():
+                raise _held(f"it was not durable within {timeout_s:g} s; it may be stored later")
+            error = durable.exception()
+            if isinstance(error, ReceiverStoppedError):
+                raise _held("the receiver stops") from error
+            if isinstance(error, RecordTooLargeError):
+                raise Refusal(413, text_of(error)) from error
+            if error is not None:
+                raise Refusal(500, "it could not be stored") from error
+        return web.json_response({})
+
+    async def _read(self, request: web.BaseRequest, hand: _Hand) -> bytes:
+        chunks: list[bytes] = []
+        size, limit = 0, self._receiver.maxBody
+        try:
+            async for chunk in request.content.iter_any():
+                size += len(chunk)
+                if size > limit:
+                    raise too_large(limit)
+                hand.add(len(chunk))
+                chunks.append(chunk)
+        except (ClientPayloadError, HttpProcessingError, OSError) as error:
+            raise Refusal(400, f"the body is not whole: {text_of(error)}") from error
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def _check_token(self, headers: Mapping[str, str]) -> None:
+        token = self._receiver.token
+        if token is None:
+            return
+        kind, _, given = headers.get("Authorization", "").partition(" ")
+        is_same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
+        if kind.lower() != "bearer" or not is_same:
+            raise Refusal(401, "no token, or a wrong one", {"WWW-Authenticate": "Bearer"})
+
+    def _check_held(self) -> None:
+        since_s = self._storing_since_s
+        if since_s is not None and time.monotonic() - since_s > _HELD_S:
+            raise _held("the stream is held: it waits for its rate, or for batches")
+        if self._held_bytes > self._receiver.maxWaiting:
+            raise _held("too many bytes wait to be stored")
+
+    # -- the thread that stores ------------------------------------------------------------------
+
+    def _store_all(self) -> None:
+        first = self._waiting.get()
+        while first is not None:
+            group, size, following = [first], first.content.size, None
+            while size < _GROUP_BYTES:
+                try:
+                    following = self._waiting.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None:
+                    self._waiting.put(None)
+                    break
+                is_alike = (following.content.lines is None) == (first.content.lines is None)
+                if not is_alike or size + following.content.size > _GROUP_BYTES:
+                    break
+                group.append(following)
+                size += following.content.size
+                following = None
+            self._storing_since_s = time.monotonic()
+            self._store(group)
+            self._storing_since_s = None
+            first = following or self._waiting.get()
+
+    def _store(self, group: Sequence[_Taken]) -> None:
+        receiver = self._receiver
+        entries = [each.entry for each in group if each.entry is not None]
+        # All records of a call with a position are in one block together with it.
+        position = self._keys.position_with(entries) if entries else None
+        futures = [each.durable for each in group]
+        ack = partial(resolve, futures)
+        lines = [each.content.lines for each in group if each.content.lines is not None]
+        try:
+            if lines and receiver.schema is None:
+                receiver.store(b"".join(lines), position, ack, "newline")
+            else:
+                payloads = [_payloads(each.content) for each in group]
+                envelope = _columns(group, [len(each) for each in payloads])
+                records = list(chain.from_iterable(payloads))
+                receiver.messages.store(receiver, records, envelope, position, ack)
+        except BaseException as error:  # noqa: BLE001  # each request is answered with it
+            if len(group) > 1 and not isinstance(error, ReceiverStoppedError):
+                for each in group:
+                    self._store([each])
+                return
+            if not isinstance(error, (ReceiverStoppedError, RecordTooLargeError)):
+                receiver.reportError(f"A request could not be stored: {text_of(error)}", error)
+            resolve(futures, error)
+        else:
+            self._keys.stored(entries)
+
+
+class _Hand:
+    """The bytes that one request has in memory."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._bytes = 0
+
+    def add(self, size: int) -> None:
+        """Take note of more.
+
+        Raises:
+            Refusal: That is too much, with what others have.
+        """
+        others = self._server._held_bytes - self._bytes
+        self._bytes += size
+        self._server._held_bytes += size
+        if others > self._server._receiver.maxWaiting:
+            raise _held("too many bytes wait to be stored", ends=True)
+
+    def keep_until(self, durable: asyncio.Future[None]) -> None:
+        """Let the request keep them until it is stored, also when that is after its answer."""
+        size, self._bytes = self._bytes, 0
+
+        def give_back(_: object) -> None:
+            self._server._held_bytes -= size
+
+        durable.add_done_callback(give_back)
+
+    def release(self) -> None:
+        """Give them back."""
+        self._server._held_bytes -= self._bytes
+        self._bytes = 0
+
+
+def _retrieved(durable: asyncio.Future[None]) -> None:
+    """Let asyncio not complain of an error that nobody waits for any more."""
+    if not durable.cancelled():
+        durable.exception()
+
+
+def _refusal_of(error: RefusedBodyError | SignatureError) -> Refusal:
+    status = error.status if isinstance(error, RefusedBodyError) else 401
+    return Refusal(status, text_of(error), ends=status == 413)
+
+
+def _payloads(content: Content) -> Sequence[bytes]:
+    return content.records if content.lines is None else content.lines.split(b"\n")[:-1]
+
+
+def _envelope(request: web.BaseRequest, key: str, now: datetime) -> tuple[Any, ...]:
+    headers = [
+        (name.lower(), value)
+        for name, value in request.headers.items()
+        if name.lower() not in _SECRET_HEADERS
+    ]
+    return request.path, headers, now, key or None, request.remote
+
+
+def _columns(group: Sequence[_Taken], counts: Sequence[int]) -> dict[str, list[Any]]:
+    return {
+        name: list(
+            chain.from_iterable(
+                repeat(each.envelope[at], count) for each, count in zip(group, counts, strict=True)
+            )
+        )
+        for at, name in enumerate(ENVELOPE.names)
+    }
