@@ -25,6 +25,7 @@ and of what it promises::
 `running`      `run_receiver`: one attempt in a thread of the test
 `crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
 `child`        such a process
+`disks`        disks that are full by call
 =============  ====================================================================================
 """
 

@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,8 @@ from penstock.receiver import Receiver, run_receiver
 from penstock.receiver.pipeline import BlockPipeline
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.wal import LogWriter
+
+_LEFT_S = 0.2
 
 
 class _Fate:
@@ -55,19 +58,33 @@ def main() -> None:
     """Run the attempt."""
     launch, point, times = pickle.load(sys.stdin.buffer)
     fate = _Fate(point, times)
-    attach = Receiver._attach
+    bind = Receiver._bind_store
 
-    def attach_and_watch(receiver: Receiver, start: Any) -> None:
-        attach(receiver, start)
+    def bind_and_watch(receiver: Receiver, store: Any, store_from: Any) -> None:
+        bind(receiver, store, store_from)
         fate.around(receiver, "store", "before store", "stored")
+        read_all = receiver.storeFrom
 
-    Receiver._attach = attach_and_watch  # type: ignore[method-assign,assignment]
+        def read_and_watch(readinto: Callable[[memoryview], int], framing: Any) -> None:
+            def watched(buffer: memoryview) -> int:
+                fate.reach("stored")
+                count = readinto(buffer)
+                fate.reach("before store")
+                return count
+
+            read_all(watched, framing)
+
+        receiver.__dict__["storeFrom"] = read_and_watch
+
+    Receiver._bind_store = bind_and_watch  # type: ignore[method-assign,assignment]
     fate.around(BlockPipeline, "put", "sealed", "")
     fate.around(os, "fdatasync", "appended", "")
     fate.around(LogWriter, "append_slot", "", "synced")
     fate.around(TrackerClient, "add_blocks", "before report", "reported")
     fate.around(BlockPipeline, "_acknowledge", "before acknowledgement", "acknowledged")
     run_receiver(launch, ensure_block_server=lambda launch: None)
+    # Spark uses a Python process again, so that threads which a receiver left go on in it.
+    time.sleep(_LEFT_S)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import pickle
 import random
 import signal
@@ -35,7 +37,10 @@ CRASH_POINTS = (
 
 Claim = Literal["at least once", "exactly once"]
 Kill = tuple[str, int]
-"""A step, and which time of coming there is the end."""
+"""A step, and which time of coming there is the end; or `STOPPED`, and after how many records."""
+
+STOPPED = "stopped"
+"""In the place of a step: the attempt is stopped gracefully."""
 
 _SHOWN = 10
 _MOST_TIMES = 4
@@ -100,6 +105,7 @@ class CrashReport:
         seed: What its choices came from.
         rounds: Sources that were read to their end.
         kills: Kills by their step.
+        stops: Graceful stops between attempts.
         records: Records that were checked.
         doubled: Records that came more than once, where the claim allows it.
     """
@@ -107,6 +113,7 @@ class CrashReport:
     seed: int
     rounds: int
     kills: Mapping[str, int]
+    stops: int
     records: int
     doubled: int
 
@@ -125,7 +132,9 @@ def crash_test(
 
     Each round has a source of its own, up to three kills, and a last attempt that is not killed.
     The steps of `CRASH_POINTS` are drawn, each at the first or a later time of coming there. A step
-    that an attempt does not come to, since the source has ended, is no kill and is not counted.
+    that an attempt does not come to, since the source has ended, is no kill and is not counted. In
+    the first round and every second one after it an attempt more is stopped gracefully, as soon as
+    it has stored some records.
 
     Args:
         make_receiver: Makes the receiver of a source; called for each attempt.
@@ -145,16 +154,18 @@ def crash_test(
     seed = random.randrange(1 << 32) if seed is None else seed
     chance = random.Random(seed)
     done: Counter[str] = Counter()
-    rounds = records = doubled = barren = 0
+    rounds = stops = records = doubled = barren = 0
     trial = _Trial(make_receiver, source, settings or {}, idle_s)
     points = list(CRASH_POINTS)
     while done.total() < kills:
         chance.shuffle(points)
         plan = [(point, chance.randint(1, _MOST_TIMES)) for point in points[: chance.randint(1, 3)]]
+        if rounds % 2 == 0:
+            plan.insert(chance.randint(0, len(plan)), (STOPPED, chance.randint(1, _MOST_TIMES)))
         outcome = trial.run(plan)
         if outcome.breaks(claim):
             plan, outcome = _shortest(trial, claim, plan, outcome)
-            story = tuple(f"killed at {point!r}, the time no. {times}" for point, times in plan)
+            story = tuple(_told(point, times) for point, times in plan)
             raise ClaimNotHeldError(claim, story, tuple(outcome.missing), tuple(outcome.doubled))
         barren = 0 if outcome.kills else barren + 1
         if barren > _MOST_BARREN:
@@ -163,9 +174,16 @@ def crash_test(
             )
         done.update(outcome.kills)
         rounds += 1
+        stops += sum(point == STOPPED for point, _ in plan)
         records += outcome.records
         doubled += len(outcome.doubled)
-    return CrashReport(seed, rounds, dict(done), records, doubled)
+    return CrashReport(seed, rounds, dict(done), stops, records, doubled)
+
+
+def _told(point: str, times: int) -> str:
+    if point == STOPPED:
+        return f"stopped gracefully, after {times} records or more"
+    return f"killed at {point!r}, the time no. {times}"
 
 
 @dataclass(frozen=True)
@@ -223,9 +241,11 @@ class _Trial(Generic[S]):
         """Run an attempt until it is killed, or has stored all; return whether it was killed."""
         launch = driver.launch(self._make_receiver(source))
         command = [sys.executable, "-m", "penstock.testing.child"]
+        # Receivers of test modules, which a test runner finds in its own ways.
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with (
             tempfile.TemporaryFile() as said,
-            subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said) as child,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, env=env) as child,
         ):
 
             def has_ended(wait_s: float) -> bool:
@@ -237,7 +257,7 @@ class _Trial(Generic[S]):
             try:
                 child.stdin.write(pickle.dumps((launch, *kill)))
                 child.stdin.close()
-                self._await_end(driver, source, has_ended)
+                self._await_end(driver, source, has_ended, kill)
                 driver.stop(has_ended, _STOP_S)
             finally:
                 child.kill()
@@ -250,8 +270,11 @@ class _Trial(Generic[S]):
                 raise ReceiverTestError(f"the receiver cannot work: {driver.failed_for_good}")
             return child.returncode == -signal.SIGKILL
 
-    def _await_end(self, driver: TestDriver, source: S, has_ended: Callable[[float], bool]) -> None:
-        """Wait until the child has ended, all records came, or none came for a long time."""
+    def _await_end(
+        self, driver: TestDriver, source: S, has_ended: Callable[[float], bool], kill: Kill
+    ) -> None:
+        """Wait until the child has ended or is to stop, all came, or none came for a long time."""
+        stop_at = driver.count + kill[1] if kill[0] == STOPPED else math.inf
         began_s = time.monotonic()
         while not (driver.is_registered or has_ended(_LOOK_S)):
             if time.monotonic() > began_s + _START_S:
@@ -263,6 +286,8 @@ class _Trial(Generic[S]):
                 since_s = time.monotonic()
                 expected = source.expected()
                 has_all = count >= len(expected) and not _more_of(expected, driver.records())
+            if count >= stop_at:
+                return
             # What comes twice, and the acknowledgements, come after all there is.
             if time.monotonic() > since_s + (_AFTER_S if has_all else self._idle_s):
                 return

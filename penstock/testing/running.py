@@ -10,9 +10,10 @@ from typing import Any
 
 from penstock.dead_letters import letters
 from penstock.receiver import run_receiver as run_attempt
+from penstock.testing import disks
 from penstock.testing.driver import TestDriver
 from penstock.threads import OwnedThread
-from penstock.wire.messages import RestartReceiver
+from penstock.wire.messages import RestartReceiver, SealBlock
 
 _WAIT_S = 60.0
 _STOP_S = 60.0
@@ -114,6 +115,22 @@ class RunningReceiver:
         """Let the driver answer again."""
         self._driver.hold(False)
 
+    def fill_disk(self) -> None:
+        """Let the log's disk be full: nothing becomes durable, and the queue becomes full."""
+        disks.fill(str(self._driver.folder))
+
+    def free_disk(self) -> None:
+        """Let there be space on the log's disk again."""
+        disks.free(str(self._driver.folder))
+
+    def seal(self) -> None:
+        """Have the open block sealed now, as at the end of a block interval.
+
+        With ``spark.streaming.blockInterval`` an hour blocks end by this only, or when they are
+        full.
+        """
+        self._driver.send(SealBlock())
+
     def restart(self) -> None:
         """Have the receiver stop and start in its process, as ``penstock restart`` does."""
         self._driver.send(RestartReceiver("the test asked for it"))
@@ -176,4 +193,5 @@ def run_receiver(
             yield running
         finally:
             driver.hold(False)
+            running.free_disk()
             running.stop()

@@ -127,6 +127,19 @@ class ForgetsItsPosition(Lines):
         self.store(line, position={"next": int(line) + 1})
 
 
+class StoresAfterStop(Acknowledging):
+    """Each call returns when its line is durable; but its thread is not ended by a stop."""
+
+    def onStop(self) -> None:
+        pass
+
+    def take(self, line: str) -> None:
+        try:
+            self.store([line])
+        finally:
+            self.say(b"ack %d\n" % (int(line) + 1))
+
+
 def test_records_positions_and_errors_of_a_receiver_are_seen() -> None:
     with feed() as source, run_receiver(Lines(source.address), settings=SOON) as running:
         assert running.wait_for_records(COUNT) == source.expected()
@@ -160,6 +173,41 @@ def test_nothing_is_acknowledged_while_the_driver_does_not_answer() -> None:
         assert source.first == COUNT
 
 
+def test_nothing_is_acknowledged_while_the_disk_is_full() -> None:
+    with feed() as source, run_receiver(Acknowledging(source.address), settings=SMALL) as running:
+        running.fill_disk()
+        assert "no space left" in running.wait_for_error("no space left", HANG_S)
+        assert source.first == 0
+        assert not running.records
+        running.free_disk()
+        running.wait_for_records(COUNT)
+        running.stop()
+        assert source.first == COUNT
+
+
+def test_a_block_is_sealed_by_call() -> None:
+    hour = {"spark.streaming.blockInterval": "1h"}
+
+    def records(ctx: Any) -> Iterator[Any]:
+        yield "one"
+        ctx.stopped.wait()
+
+    with run_receiver(records, settings=hour) as running:
+        running.wait_for_event("registered")
+        while not running.records:
+            running.seal()
+            with contextlib.suppress(ReceiverTestError):
+                running.wait_for_records(1, 0.1)
+
+
+def test_another_attempt_goes_on_where_the_last_one_stopped() -> None:
+    with feed() as source, run_receiver(Lines(source.address), settings=SMALL) as running:
+        running.wait_for_records(1)
+        running.stop()
+        running.start()
+        assert running.wait_for_records(COUNT) == source.expected()
+
+
 def test_what_a_schema_does_not_take_is_seen_as_discarded() -> None:
     def records(ctx: Any) -> Iterator[Any]:
         yield from ("one", "two")
@@ -186,6 +234,34 @@ def test_a_right_receiver_holds_what_it_claims_at_every_step() -> None:
     assert report.records == report.rounds * COUNT
 
 
+class FromBytes:
+    """Stores what it reads without an object for each record."""
+
+    def __init__(self, address: Any) -> None:
+        self.address = address
+
+    def run(self, ctx: Any) -> None:
+        with socket.create_connection(self.address) as self.source:
+            self.source.sendall(b"from 0\n")
+            ctx.storeFrom(self.source.recv_into, "lines")
+            ctx.stopped.wait()
+
+    def stop(self) -> None:
+        self.source.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Lines, FromBytes])
+@pytest.mark.parametrize("point", CRASH_POINTS)
+def test_a_kill_comes_at_each_step(kind: Any, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.testing.crashes.CRASH_POINTS", (point,))
+    report = crash_test(
+        lambda source: kind(source.address), feed, claim="at least once", kills=1, idle_s=2
+    )
+    assert report.kills == {point: 1}
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -193,6 +269,7 @@ def test_a_right_receiver_holds_what_it_claims_at_every_step() -> None:
     [
         (AcknowledgesEarly, "at least once"),
         (ForgetsItsPosition, "exactly once"),
+        (StoresAfterStop, "at least once"),
     ],
 )
 def test_a_wrong_receiver_is_shown_by_few_kills(wrong: type[Lines], claim: Any) -> None:
@@ -200,6 +277,8 @@ def test_a_wrong_receiver_is_shown_by_few_kills(wrong: type[Lines], claim: Any) 
         crash_test(lambda source: wrong(source.address), feed, claim=claim, idle_s=2, seed=2)
     error = raised.value
     assert len(error.kills) <= 1, error
+    if wrong is StoresAfterStop:
+        assert error.kills[0].startswith("stopped gracefully")
     assert bool(error.missing) == (claim == "at least once")
     assert bool(error.doubled) == (claim == "exactly once")
 
