@@ -662,6 +662,18 @@ def redis_channel() -> Any:
     return RedisChannelReceiver("redis://127.0.0.1:1/0", "channel")
 
 
+def sqs_receiver() -> Any:
+    from penstock.sources.sqs import SqsReceiver
+
+    return SqsReceiver("q", region="eu-west-1", endpointUrl="http://127.0.0.1:1")
+
+
+def kinesis_receiver() -> Any:
+    from penstock.sources.kinesis import KinesisReceiver
+
+    return KinesisReceiver("s", region="eu-west-1", endpointUrl="http://127.0.0.1:1")
+
+
 def compression(*_: object) -> None:
     from penstock.blockstore._compression import BlockCompression
 
@@ -765,6 +777,18 @@ PLACES: dict[str, Case | None] = {
     ),
     "sources/redis.py:_RedisReceiver._start_thread": attempt_ends(
         "penstock.sources.redis.RedisChannelReceiver._receive", "penstock-redis-3", redis_channel
+    ),
+    "sources/kinesis/_reading.py:Reading.__init__": attempt_ends(
+        "penstock.sources.kinesis._reading.Reading._look", "penstock-kinesis-3", kinesis_receiver
+    ),
+    "sources/kinesis/_reading.py:Reading._run": attempt_ends(
+        "penstock.sources.kinesis._reading.Reading._read", "penstock-kinesis-3", kinesis_receiver
+    ),
+    "sources/sqs.py:_Taking.__init__": attempt_ends(
+        "penstock.sources.sqs._Taking._receive", "penstock-sqs-3-0", sqs_receiver
+    ),
+    "sources/sqs.py:_Taking._keep": attempt_ends(
+        "penstock.sources.sqs._Taking._due", "penstock-sqs-3-keeper", sqs_receiver
     ),
     "sql/host.py:ReceiverHost._ask_to_stop": host_stop,
     "sql/host.py:ReceiverHost._start": retention,

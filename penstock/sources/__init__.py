@@ -33,6 +33,7 @@ module, which needs the extra of its name only where the receiver runs.
 `datagrams`        UDP and Unix datagrams
 `formats`          values of messages as typed columns
 `_common`          what sources of messages share
+`_aws`             what the sources of AWS share: clients, and what errors mean
 `_client_session`  one start of a receiver whose client wants a thread of its own
 `_on_loop`         receivers on an event loop of their own
 =================  ===============================================================================

@@ -1,0 +1,270 @@
+"""What the sources of AWS share: how a client is made, and what its errors mean.
+
+botocore's own retries are off: they would wait where a stop cannot end it, and say nothing. What a
+message of AWS's says is cut before it may show a token: a refused signature comes with all that was
+signed.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from penstock.errors import MissingPackageError, PenstockError, text_of
+
+REQUIRES = ("boto3",)
+_REFUSED_TIMES = 10.0
+_LONGEST_S = 30.0
+_CONNECT_S = 10.0
+_SHOWN = 300
+_THROTTLED = {
+    "KMSThrottlingException",
+    "LimitExceededException",
+    "OverLimit",
+    "AWS.SimpleQueueService.OverLimit",
+    "ProvisionedThroughputExceededException",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequestsException",
+}
+_MISSING = {
+    "AWS.SimpleQueueService.NonExistentQueue",
+    "QueueDoesNotExist",
+    "ResourceNotFoundException",
+}
+_CREDENTIALS = {
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignature",
+    "IncompleteSignatureException",
+    "InvalidAccessKeyId",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "OptInRequired",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+_NOT_ALLOWED = {
+    "AccessDenied",
+    "AccessDeniedException",
+    "KMS.AccessDeniedException",
+    "KMSAccessDeniedException",
+    "KMSDisabledException",
+    "KMSInvalidStateException",
+    "KMSNotFoundException",
+    "KMSOptInRequired",
+    "NotAuthorized",
+    "UnauthorizedOperation",
+}
+
+
+class Trouble(enum.Enum):
+    """What is to be done about an error."""
+
+    THROTTLED = "ask less often"
+    REFUSED = "someone has to mend it"
+    AWAY = "ask again"
+
+
+class AwsError(PenstockError):
+    """AWS refused a call, or could not be asked.
+
+    Attributes:
+        code: AWS's or botocore's name of the error, such as ``AccessDeniedException``.
+        trouble: What is to be done about it.
+    """
+
+    def __init__(self, text: str, code: str, trouble: Trouble) -> None:
+        super().__init__(text)
+        self.code = code
+        self.trouble = trouble
+
+
+def pause_after(error: AwsError, pause_s: float) -> float:
+    """Return how long to wait: longer after what only people can mend.
+
+    Args:
+        error: The error.
+        pause_s: The pause after an outage.
+    """
+    if error.trouble is Trouble.REFUSED:
+        return min(_LONGEST_S, _REFUSED_TIMES * pause_s)
+    return pause_s
+
+
+def meaning_of(error: Exception, what: str) -> AwsError:
+    """Return an error of botocore's as ours, without what must not be shown.
+
+    Args:
+        error: What a call raised.
+        what: What was asked, for people: ``stream 'orders'``.
+
+    Raises:
+        Exception: `error` itself, where it is none of botocore's.
+    """
+    from botocore.exceptions import (
+        BotoCoreError,
+        ClientError,
+        CredentialRetrievalError,
+        HTTPClientError,
+        NoCredentialsError,
+        NoRegionError,
+        PartialCredentialsError,
+        TokenRetrievalError,
+        UnauthorizedSSOTokenError,
+    )
+
+    if isinstance(error, AwsError):
+        return error
+    if isinstance(error, ClientError):
+        found = error.response.get("Error", {})
+        code = str(found.get("Code") or "Unknown")
+        # The rest of a refused signature's message repeats the request, with its token.
+        said = str(found.get("Message") or "").split("\n", 1)[0][:_SHOWN].strip()
+        text = f"{code} at {error.operation_name}" + (f": {said}" if said else "")
+        if code in _THROTTLED:
+            return AwsError(f"AWS slows down {what} ({text})", code, Trouble.THROTTLED)
+        if code in _MISSING:
+            return AwsError(
+                f"there is no {what} in this region and account ({text})", code, Trouble.REFUSED
+            )
+        if code in _CREDENTIALS:
+            return AwsError(
+                f"AWS does not accept the credentials for {what} ({text})", code, Trouble.REFUSED
+            )
+        if code in _NOT_ALLOWED:
+            return AwsError(
+                f"the credentials do not allow {error.operation_name} of {what} ({text})",
+                code,
+                Trouble.REFUSED,
+            )
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        trouble = Trouble.AWAY if status >= 500 or status == 429 else Trouble.REFUSED
+        return AwsError(f"AWS answered for {what}: {text}", code, trouble)
+    if not isinstance(error, BotoCoreError):
+        raise error
+    code = type(error).__name__
+    no_credentials = (
+        CredentialRetrievalError,
+        NoCredentialsError,
+        PartialCredentialsError,
+        TokenRetrievalError,
+        UnauthorizedSSOTokenError,
+    )
+    said = text_of(error).split("\n", 1)[0][:_SHOWN]
+    if isinstance(error, no_credentials):
+        text = f"there are no credentials for {what} in the executor ({code}: {said})"
+        return AwsError(text, code, Trouble.REFUSED)
+    if isinstance(error, NoRegionError):
+        text = f"no region is given for {what}: region='eu-west-1', or AWS_DEFAULT_REGION"
+        return AwsError(text, code, Trouble.REFUSED)
+    trouble = Trouble.AWAY if isinstance(error, HTTPClientError) else Trouble.REFUSED
+    if code in ("ResponseParserError", "IncompleteReadError", "ResponseStreamingError"):
+        trouble = Trouble.AWAY
+    return AwsError(f"{what} could not be asked ({code}: {said})", code, trouble)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where AWS is and who asks; what is None is found as boto3 finds it, in the executor.
+
+    Attributes:
+        region: For example ``eu-west-1``.
+        endpoint_url: Another address than the region's own.
+        access_key_id: Together with `secret_key`.
+        session_token: Of temporary keys.
+        role_arn: A role that is assumed with these credentials, and again before it expires.
+        role_session: Names its sessions.
+        external_id: What the role's trust policy may ask for.
+    """
+
+    region: str | None = None
+    endpoint_url: str | None = None
+    access_key_id: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    session_token: str | None = field(default=None, repr=False)
+    role_arn: str | None = None
+    role_session: str = "penstock"
+    external_id: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check what belongs together.
+
+        Raises:
+            MissingPackageError: boto3 is not installed.
+            ValueError: A key is given without the other.
+        """
+        if importlib.util.find_spec("boto3") is None:
+            where = "the package boto3 on the driver and on every executor"
+            raise MissingPackageError("a receiver of AWS", where, "aws")
+        if (self.access_key_id is None) != (self.secret_key is None):
+            given, missing = ("accessKeyId", "secretKey")
+            if self.access_key_id is None:
+                given, missing = missing, given
+            raise ValueError(f"{given} is given without {missing}: AWS needs both, or neither")
+        if self.session_token is not None and self.access_key_id is None:
+            raise ValueError("sessionToken is given without accessKeyId and secretKey")
+
+    def client(self, service: str, connections: int, read_s: float) -> Any:
+        """Return a client, which any thread may use.
+
+        Args:
+            service: ``sqs`` or ``kinesis``.
+            connections: How many calls there may be at a time.
+            read_s: How long an answer may take, in seconds.
+        """
+        import botocore.session
+        from botocore.config import Config
+        from botocore.credentials import (
+            AssumeRoleCredentialFetcher,
+            CredentialResolver,
+            DeferredRefreshableCredentials,
+        )
+
+        session = botocore.session.get_session()
+        if self.region is not None:
+            session.set_config_variable("region", self.region)
+        if self.access_key_id is not None:
+            session.set_credentials(self.access_key_id, self.secret_key, self.session_token)
+        if self.role_arn is not None:
+            extra = {"RoleSessionName": self.role_session}
+            if self.external_id is not None:
+                extra["ExternalId"] = self.external_id
+            fetcher = AssumeRoleCredentialFetcher(
+                session.create_client, session.get_credentials(), self.role_arn, extra_args=extra
+            )
+            assumed = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+            session = botocore.session.get_session()
+            provider = SimpleNamespace(METHOD="assume-role", load=lambda: assumed)
+            session.register_component("credential_provider", CredentialResolver([provider]))
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": 1},
+            connect_timeout=_CONNECT_S,
+            read_timeout=read_s,
+            max_pool_connections=connections,
+            tcp_keepalive=True,
+        )
+        client = session.create_client(
+            service, region_name=self.region, endpoint_url=self.endpoint_url, config=config
+        )
+        client.meta.events.register("after-call", _check_length)
+        return client
+
+
+def _check_length(http_response: Any, model: Any, **_: Any) -> None:
+    """Refuse an answer that was cut: botocore takes it for one without members.
+
+    So a queue would be empty, and a shard at its end.
+    """
+    length = http_response.headers.get("content-length")
+    if length is not None and int(length) != len(http_response.content):
+        text = f"the answer to {model.name} was cut: {len(http_response.content)} of {length} bytes"
+        raise AwsError(text, "IncompleteRead", Trouble.AWAY)

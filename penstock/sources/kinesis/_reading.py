@@ -1,0 +1,441 @@
+"""One start of a receiver of Kinesis: shards, their order, and how far each is read."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.backoff import Backoff
+from penstock.receiver import ReceiverStoppedError, RecordTooLargeError
+from penstock.sources._aws import AwsError, Trouble, meaning_of, pause_after
+from penstock.sources._common import Reconnecting
+from penstock.sources.kinesis._packed import unpack
+from penstock.threads import OwnedThread
+
+if TYPE_CHECKING:
+    from penstock.sources.kinesis.receiver import KinesisReceiver
+
+_ENDED = "SHARD_END"
+_READ_S = 10.0
+_LOOK_S = 0.2
+_LOOK_AGAIN_S = 60.0
+"""How often it is seen which shards there are; also when one ends, and after an outage."""
+
+_PACE_S = 0.2
+"""A shard may be read five times a second, by all its readers together."""
+
+_SLOWEST_S = 10.0
+_TELL_THROTTLED_S = 60.0
+_STEP_S = 0.5
+_MOST_PART_BYTES = 4 << 20
+_BEHIND = 0.9
+"""Part of the retention at which it is said that records are about to be lost."""
+
+
+@dataclass(eq=False)
+class _Shard:
+    """How far a shard was read."""
+
+    id: str
+    parents: tuple[str, ...] = ()
+    hash_keys: range = field(default=range(1 << 128), repr=False)
+    after: str | None = None
+    """The last stored record; None: none was."""
+    is_ended: bool = False
+    is_new: bool = False
+    """It was there when a new stream began: LATEST is where it ends."""
+    is_closed: bool = False
+    """It was split or merged: nothing comes after what is there."""
+    iterator: str | None = None
+    looks_for: str | None = None
+    """The record that must come first, as the iterator was made at it."""
+    due_s: float = 0.0
+    behind_ms: int = 0
+    is_told_behind: bool = False
+    backoff: Backoff = field(default_factory=lambda: Backoff(_PACE_S, _SLOWEST_S), repr=False)
+    throttled_since_s: float | None = None
+
+
+class Reading:
+    """One start of the receiver. All but `_fetch` runs in its own thread."""
+
+    def __init__(self, receiver: KinesisReceiver) -> None:
+        self._receiver = receiver
+        self._what = f"stream {receiver.stream!r}"
+        self._stopped = threading.Event()
+        self._outage = Reconnecting(receiver.reportError, f"Kinesis {self._what}")
+        self._is_away = True
+        self._client: Any = None
+        self._arn = ""
+        self._made_ms = 0
+        self._retention_ms = 0
+        self._since_s: float | None = None
+        """Where shards begin that were not read yet; None: at their oldest record."""
+        self._shards: dict[str, _Shard] = {}
+        self._look_due_s = 0.0
+        self._paused_until_s = 0.0
+        self._thread = OwnedThread(self._run, f"kinesis-{receiver.streamId}")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        left_s = self._receiver._attached().on_stop_left_s
+        while self._thread.is_alive() and left_s() > _STEP_S:
+            self._thread.join(_STEP_S)
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        name = f"penstock-kinesis-{self._receiver.streamId}-calls"
+        with (
+            suppress(ReceiverStoppedError),
+            ThreadPoolExecutor(self._receiver.threads, name) as pool,
+        ):
+            self._read(pool)
+
+    def _look(self) -> None:
+        """See which stream it is, and which shards it has."""
+        receiver = self._receiver
+        if self._client is None:
+            self._client = receiver.account.client("kinesis", receiver.threads + 1, _READ_S)
+        answer = self._client.describe_stream_summary(**_named(receiver.stream))
+        found = answer["StreamDescriptionSummary"]
+        if found["StreamStatus"] not in ("ACTIVE", "UPDATING"):
+            text = f"the {self._what} is {found['StreamStatus']}"
+            raise AwsError(text, found["StreamStatus"], Trouble.AWAY)
+        self._retention_ms = found["RetentionPeriodHours"] * 3600_000
+        made_ms = int(found["StreamCreationTimestamp"].timestamp() * 1000)
+        listed = self._listed(found["StreamARN"])
+        place = self._place() if self._arn else receiver.lastPosition
+        is_first = not self._arn
+        self._arn, self._made_ms = found["StreamARN"], made_ms
+        if place is not None and (place["stream"], place["made"]) != (self._arn, made_ms):
+            was = datetime.fromtimestamp(place["made"] / 1000, timezone.utc).isoformat()
+            receiver.reportError(
+                f"The Kinesis {self._what} is another than the one that was read ({place['stream']}"
+                f", made at {was}): what was not read of that is lost, and this one is read from "
+                "its oldest record"
+            )
+            is_first, place = True, {"since": None, "shards": {}}
+        if is_first and place is not None:
+            self._since_s = place["since"]
+            self._shards = {
+                name: _Shard(
+                    name, after=after if after != _ENDED else None, is_ended=after == _ENDED
+                )
+                for name, after in place["shards"].items()
+            }
+        elif is_first:
+            self._since_s = self._initial_s(answer)
+        self._compare(listed)
+        if place is None and receiver.initial == "LATEST":
+            for shard in self._shards.values():
+                shard.is_new, shard.is_ended = True, shard.is_closed
+        if is_first:
+            # So that a start before the first record begins at the same place.
+            self._note_place()
+        self._look_due_s = time.monotonic() + _LOOK_AGAIN_S
+
+    def _initial_s(self, answer: Mapping[str, Any]) -> float | None:
+        initial = self._receiver.initial
+        if isinstance(initial, datetime):
+            return initial.timestamp()
+        if initial == "TRIM_HORIZON":
+            return None
+        # AWS's own clock, as its records are stamped by it.
+        date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        return time.time() if date is None else parsedate_to_datetime(date).timestamp()
+
+    def _listed(self, arn: str) -> list[Mapping[str, Any]]:
+        answer = self._client.list_shards(**_named(arn))
+        found: list[Mapping[str, Any]] = answer["Shards"]
+        while token := answer.get("NextToken"):
+            answer = self._client.list_shards(NextToken=token)
+            found += answer["Shards"]
+        return found
+
+    def _compare(self, listed: Sequence[Mapping[str, Any]]) -> None:
+        """Take note of shards that are new, and of those that are gone for good."""
+        for each in listed:
+            shard = self._shards.setdefault(each["ShardId"], _Shard(each["ShardId"]))
+            parents = (each.get("ParentShardId"), each.get("AdjacentParentShardId"))
+            shard.parents = tuple(parent for parent in parents if parent)
+            keys = each["HashKeyRange"]
+            shard.hash_keys = range(int(keys["StartingHashKey"]), int(keys["EndingHashKey"]) + 1)
+            shard.is_closed = "EndingSequenceNumber" in each["SequenceNumberRange"]
+        for name in self._shards.keys() - {each["ShardId"] for each in listed}:
+            shard = self._shards.pop(name)
+            if not shard.is_ended:
+                self._receiver.reportError(
+                    f"Shard {name} of the Kinesis {self._what} is gone before it was read to its "
+                    f"end: its records after {shard.after or 'its beginning'} are lost"
+                )
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _read(self, pool: ThreadPoolExecutor) -> None:
+        fetches: dict[Future[Mapping[str, Any]], _Shard] = {}
+        while not self._stopped.is_set():
+            now_s = time.monotonic()
+            if now_s >= max(self._look_due_s, self._paused_until_s):
+                self._try(self._look)
+            if now_s >= self._paused_until_s:
+                for shard in self._due(now_s, set(fetches.values())):
+                    if len(fetches) >= self._receiver.threads:
+                        break
+                    fetches[pool.submit(self._fetch, shard)] = shard
+            if not fetches:
+                self._stopped.wait(_LOOK_S)
+                continue
+            done, _ = wait_for(fetches, _LOOK_S, FIRST_COMPLETED)
+            for future in done:
+                shard = fetches.pop(future)
+                self._try(partial(self._take_fetched, shard, future), shard)
+
+    def _due(self, now_s: float, fetched: set[_Shard]) -> list[_Shard]:
+        """Return the shards to be read now, those that waited longest first."""
+        due = [
+            shard
+            for shard in self._shards.values()
+            if shard.due_s <= now_s
+            and not shard.is_ended
+            and shard not in fetched
+            # A parent that is not listed any more was trimmed as a whole.
+            and all(self._is_done(parent) for parent in shard.parents)
+        ]
+        return sorted(due, key=lambda shard: shard.due_s)
+
+    def _is_done(self, name: str) -> bool:
+        shard = self._shards.get(name)
+        return shard is None or shard.is_ended
+
+    def _fetch(self, shard: _Shard) -> Mapping[str, Any]:
+        """Ask for a shard's next records; in a thread of the pool."""
+        if shard.iterator is None:
+            shard.looks_for = shard.after
+            place: dict[str, Any]
+            if shard.after is not None:
+                place = {
+                    "ShardIteratorType": "AT_SEQUENCE_NUMBER",
+                    "StartingSequenceNumber": shard.after,
+                }
+            elif shard.is_new:
+                place = {"ShardIteratorType": "LATEST"}
+            elif self._since_s is not None:
+                place = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._since_s}
+            else:
+                place = {"ShardIteratorType": "TRIM_HORIZON"}
+            answer = self._client.get_shard_iterator(**_named(self._arn), ShardId=shard.id, **place)
+            # From here on, where it ended is where it ended then.
+            shard.iterator, shard.is_new = answer["ShardIterator"], False
+        found: Mapping[str, Any] = self._client.get_records(
+            **_named(self._arn), ShardIterator=shard.iterator
+        )
+        return found
+
+    def _take_fetched(self, shard: _Shard, future: Future[Mapping[str, Any]]) -> None:
+        self._take(shard, future.result())
+
+    def _take(self, shard: _Shard, answer: Mapping[str, Any]) -> None:
+        """Store an answer's records, and note where the shard goes on."""
+        if self._shards.get(shard.id) is not shard:
+            return  # Of a stream that is not there any more.
+        if self._is_away:
+            self._is_away = False
+            self._outage.connected()
+        shard.backoff.reset()
+        shard.throttled_since_s = None
+        records = answer["Records"]
+        following = answer.get("NextShardIterator")
+        if shard.looks_for is not None and (records or following is None):
+            if records and records[0]["SequenceNumber"] == shard.looks_for:
+                records = records[1:]
+            else:
+                self._tell_trimmed(shard, records)
+            shard.looks_for = None
+        for part in _parts(records):
+            self._store(shard, part)
+        shard.iterator = following
+        shard.behind_ms = answer.get("MillisBehindLatest", 0)
+        self._tell_behind(shard)
+        if following is None:
+            shard.is_ended, shard.behind_ms = True, 0
+            self._note_place()
+            self._look_due_s = 0.0
+        is_idle = not records and not shard.behind_ms
+        pause_s = self._receiver.read_interval_s if is_idle else _PACE_S
+        shard.due_s = time.monotonic() + pause_s
+
+    def _store(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
+        """Store records with the position after them; halve what does not fit into a block."""
+        before, shard.after = shard.after, records[-1]["SequenceNumber"]
+        payloads, envelope = self._unpacked(shard, records)
+        try:
+            if payloads:
+                self._receiver.messages.store(
+                    self._receiver, payloads, envelope, self._place(), _take_note
+                )
+            else:
+                self._note_place()
+        except RecordTooLargeError:
+            shard.after = before
+            if len(records) == 1:
+                # What was packed into one record is more than a block: only its end has a place.
+                for at, payload in enumerate(payloads):
+                    row = {name: [column[at]] for name, column in envelope.items()}
+                    self._receiver.messages.store(self._receiver, [payload], row, ack=_take_note)
+                shard.after = records[-1]["SequenceNumber"]
+                self._note_place()
+                return
+            half = len(records) // 2
+            self._store(shard, records[:half])
+            self._store(shard, records[half:])
+        except BaseException:
+            shard.after = before
+            raise
+
+    def _unpacked(
+        self, shard: _Shard, records: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[bytes], dict[str, list[Any]]]:
+        payloads: list[bytes] = []
+        rows: list[tuple[Any, ...]] = []
+        for record in records:
+            number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
+            packed = unpack(record["Data"])
+            if packed is None:
+                payloads.append(record["Data"])
+                rows.append((record["PartitionKey"], number, None, arrived))
+                continue
+            for index, each in enumerate(packed):
+                # The producer sends those again that belong to another shard since a split.
+                if each.hash_key in shard.hash_keys:
+                    payloads.append(each.data)
+                    rows.append((each.partition_key, number, index, arrived))
+        keys, numbers, indices, times = (
+            (list(column) for column in zip(*rows, strict=True)) if rows else ([],) * 4
+        )
+        return payloads, {
+            "partitionKey": keys,
+            "stream": [self._arn.rpartition("/")[2]] * len(rows),
+            "shardId": [shard.id] * len(rows),
+            "sequenceNumber": numbers,
+            "subSequenceNumber": indices,
+            "approximateArrivalTimestamp": times,
+        }
+
+    def _place(self) -> dict[str, Any]:
+        return {
+            "stream": self._arn,
+            "made": self._made_ms,
+            "since": self._since_s,
+            "shards": {
+                shard.id: _ENDED if shard.is_ended else shard.after
+                for shard in self._shards.values()
+                if shard.is_ended or shard.after is not None
+            },
+        }
+
+    def _note_place(self) -> None:
+        self._receiver.store([], self._place(), _take_note)
+
+    def lag_ms(self) -> int | None:
+        """How far behind the shard is that is the farthest behind."""
+        return max((shard.behind_ms for shard in list(self._shards.values())), default=None)
+
+    # -- what goes wrong -------------------------------------------------------------------------
+
+    def _try(self, step: Callable[[], None], shard: _Shard | None = None) -> None:
+        try:
+            step()
+        except ReceiverStoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001  # what is none of botocore's is raised again
+            told = meaning_of(error, self._what)
+            if self._stopped.is_set():
+                return
+            if shard is None or not self._is_of_shard(shard, told):
+                self._paused_until_s = time.monotonic() + self._pause_after(told)
+                self._look_due_s = 0.0
+
+    def _is_of_shard(self, shard: _Shard, error: AwsError) -> bool:
+        """Deal with what concerns one shard only; False: it concerns the stream."""
+        now_s = time.monotonic()
+        if error.code == "ExpiredIteratorException":
+            shard.iterator = None
+            return True
+        if error.code == "InvalidArgumentException" and shard.iterator is None and shard.after:
+            self._receiver.reportError(
+                f"Kinesis does not know record {shard.after} of shard {shard.id} of the "
+                f"{self._what} any more ({error}): it goes on at the oldest record that is there, "
+                "and those before are lost"
+            )
+            shard.after = None
+            return True
+        if error.trouble is Trouble.THROTTLED:
+            shard.due_s = now_s + shard.backoff.next_s()
+            if shard.throttled_since_s is None:
+                shard.throttled_since_s = now_s
+            elif now_s - shard.throttled_since_s > _TELL_THROTTLED_S:
+                shard.throttled_since_s = now_s
+                self._receiver.reportError(
+                    f"Shard {shard.id} of the Kinesis {self._what} could not be read for "
+                    f"{_TELL_THROTTLED_S:g} s, as it has too many readers: {error}",
+                    error,
+                )
+            return True
+        return False
+
+    def _pause_after(self, error: AwsError) -> float:
+        self._is_away = True
+        return pause_after(error, self._outage.failed(error))
+
+    def _tell_trimmed(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
+        first = records[0]["SequenceNumber"] if records else "its end"
+        self._receiver.reportError(
+            f"Records of shard {shard.id} of the Kinesis {self._what} are lost: what came after "
+            f"{shard.looks_for} and before {first} was trimmed before it was read (how much, "
+            "Kinesis does not say). Let the stream keep records longer than the receiver is away"
+        )
+
+    def _tell_behind(self, shard: _Shard) -> None:
+        is_behind = 0 < self._retention_ms * _BEHIND < shard.behind_ms
+        if is_behind and not shard.is_told_behind:
+            behind_h, kept_h = shard.behind_ms / 3600_000, self._retention_ms // 3600_000
+            self._receiver.reportError(
+                f"Shard {shard.id} of the Kinesis {self._what} is read {behind_h:.1f} hours behind "
+                f"its end, and records are kept for {kept_h}: "
+                "they are about to be lost. Raise the rate, or let the stream keep them longer"
+            )
+        shard.is_told_behind = is_behind
+
+
+def _named(stream: str) -> dict[str, str]:
+    return {"StreamARN" if stream.startswith("arn:") else "StreamName": stream}
+
+
+def _take_note() -> None:
+    """With an acknowledgement a call need not wait until its records are durable."""
+
+
+def _parts(records: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
+    """Cut records into parts that are smaller than a block."""
+    parts, start, size = [], 0, 0
+    for at, record in enumerate(records):
+        size += len(record["Data"])
+        if size >= _MOST_PART_BYTES:
+            parts.append(records[start : at + 1])
+            start, size = at + 1, 0
+    if start < len(records):
+        parts.append(records[start:])
+    return parts
