@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,8 +72,8 @@ class Relation:
     is_key: tuple[bool, ...]
 
     @classmethod
-    def read(cls, message: memoryview) -> Relation:
-        """Read a message ``R``."""
+    def read(cls, message: memoryview, base_types: Mapping[int, int]) -> Relation:
+        """Read a message ``R``; a domain has the type that it is made of."""
         data = bytes(message)
         at = 5
 
@@ -93,9 +93,18 @@ class Relation:
         for _ in range(number(2)):
             flags, name, kind = number(1), text(), number(4)
             number(4)
-            columns.append((name, kind, bool(flags & 1)))
+            columns.append((name, base_types.get(kind, kind), bool(flags & 1)))
         names, types, is_key = zip(*columns, strict=True) if columns else ((), (), ())
         return cls(int.from_bytes(data[1:5], "big"), schema, table, identity, names, types, is_key)
+
+
+def base_type(message: memoryview) -> dict[int, int]:
+    """Read a message ``Y``: of a domain it has the name of the type that it is made of."""
+    from psycopg.postgres import types
+
+    schema, name, _ = bytes(message[5:]).split(b"\0")
+    known = types.get(name.decode(errors="replace")) if schema in (b"", b"pg_catalog") else None
+    return {} if known is None else {int.from_bytes(message[1:5], "big"): known.oid}
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ from penstock.sources._pgoutput import (
     PgoutputError,
     Relation,
     Transaction,
+    base_type,
     check_row,
     envelope,
 )
@@ -62,7 +63,7 @@ _ROWS = 16_384
 _BYTES = 1 << 20
 _END_S = 2.0
 _HOPELESS_S = 30.0
-_BEGIN, _COMMIT, _RELATION, _TRUNCATE = b"BCRT"
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE, _TYPE = b"BCRTY"
 _ROW_CHANGES = frozenset(b"IUD")
 _WAL, _KEEPALIVE = b"wk"
 
@@ -414,6 +415,11 @@ class PostgresReceiver(_PostgresBase):
                 "this database",
                 is_hopeless=True,
             )
+        if not flushed:
+            raise PostgresSourceError(
+                f"the replication slot {self._slot} is still being made, which waits until all "
+                "transactions have ended that were open by then"
+            )
         if state == "lost":
             raise PostgresSourceError(
                 f"the replication slot {self._slot} fell behind max_slot_wal_keep_size, and the "
@@ -593,6 +599,7 @@ class _Coming:
         self._after = after
         self._transaction: Transaction | None = None
         self._place = 0
+        self._base_types: dict[int, int] = {}
         self._left_out: float = 0
         self._is_begun = False
         self.end = 0
@@ -613,8 +620,10 @@ class _Coming:
         elif kind == _COMMIT:
             self._transaction = None
             self.end = int.from_bytes(message[HEADER + 10 : HEADER + 18], "big")
+        elif kind == _TYPE:
+            self._base_types |= base_type(message[HEADER:])
         elif kind == _RELATION:
-            relation = Relation.read(message[HEADER:])
+            relation = Relation.read(message[HEADER:], self._base_types)
             if self.changes.relation(relation.oid) != relation:
                 if self.changes:
                     return False
