@@ -103,6 +103,28 @@ def test_i8_a_rate_of_bytes_holds_for_who_waits(run: Run, tracker: Tracker, shar
     shared.wait_for("stored")
 
 
+@pytest.mark.parametrize("of_bytes", [False, True])
+def test_which_of_its_rates_a_receiver_waits_for_is_told(
+    run: Run, tracker: Tracker, shared: Shared, of_bytes: bool
+) -> None:
+    """The driver gives more of that one only."""
+    rates = (None, NEVER) if of_bytes else (NEVER, None)
+    tracker.answer = lambda message: (
+        Registered(1 << 32, None, *rates, 1) if isinstance(message, RegisterReceiver) else None
+    )
+    run(Quiet(shared))
+    shared.wait_for("onStart")
+    store_many(shared)
+
+    def waits(report: ReportRateStatus) -> tuple[bool, bool]:
+        return report.waited_s > 0, report.byte_waited_s > 0
+
+    tracker.wait_for(lambda: any(any(waits(report)) for report in tracker.rate_reports))
+    assert {waits(report) for report in tracker.rate_reports if any(waits(report))} == {
+        (not of_bytes, of_bytes)
+    }
+
+
 def test_a_reconnect_makes_up_for_a_lost_update(run: Run, tracker: Tracker, shared: Shared) -> None:
     run(Quiet(shared))
     shared.wait_for("onStart")

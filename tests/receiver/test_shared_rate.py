@@ -153,6 +153,9 @@ def test_the_lowest_rate_that_is_asked_for_holds(server: RedisServer) -> None:
     taken = [buckets.take_tokens("records", 1000.0, 1000.0, 1, 1000) for _ in range(11)]
     assert taken == [1] * 10 + [0]
     assert buckets.get_connection().hget("penstock:records", "rate") == b"10"
+    # Nor does one whose own leases are larger than the bucket wait until that is full.
+    buckets.get_connection().hset("penstock:records", "tokens", 2)
+    assert buckets.take_tokens("records", 1000.0, 1000.0, 1000, 1000) == 1
 
 
 @pytest.mark.parametrize("high", [1000.0, 1e5, 1e8])

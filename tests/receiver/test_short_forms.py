@@ -603,6 +603,28 @@ def test_an_async_generator_is_a_receiver(run: Run, tracker: Tracker) -> None:
     assert tracker.records() == [str(number) for number in range(2000)]
 
 
+def test_what_storing_raises_is_raised_where_a_coroutine_awaits_it_whatever_it_is(
+    run: Run, tracker: Tracker
+) -> None:
+    """As a panic of a library in Rust, which is no `Exception`; else it would wait for ever."""
+
+    class PanicError(BaseException):
+        pass
+
+    def records() -> Iterator[str]:
+        yield "before"
+        raise PanicError
+
+    @receiver(finite=True)
+    async def coroutine(ctx: ReceiverContext) -> None:
+        with pytest.raises(PanicError):
+            await ctx.store(records())
+        await ctx.store("after")
+
+    assert run(coroutine).join() is None
+    assert tracker.records()[-1] == "after"
+
+
 def test_an_async_generator_is_cancelled_where_it_waits(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from penstock.streaming._running import _Signals
 from tests.bounds import HANG_S
 
 PROGRAM = """
@@ -164,6 +165,14 @@ def test_signals_that_come_together_are_one(second: int) -> None:
     assert (code, out.splitlines()) == (0, ["asked to end", "after"])
     assert len(errors.strip().splitlines()) == 1
     assert "stopping gracefully" in errors
+
+
+def test_one_that_comes_again_at_once_does_not_count() -> None:
+    """A terminal sends it to the whole group, and some launchers send it on."""
+    with _Signals() as signals:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.count == 1
 
 
 @contextmanager

@@ -309,6 +309,39 @@ def test_who_makes_way_is_told_so_and_the_next_one_is_not() -> None:
     assert waiting == 1
 
 
+def test_a_host_that_has_as_many_makes_way_for_its_own_next_one() -> None:
+    """Else a crowd on one host would drive out whoever came first from another."""
+
+    async def run() -> list[tuple[str, bool]]:
+        arrived: list[Arrival] = []
+        there = asyncio.Queue[None]()
+
+        def protocol(arrival: Arrival) -> asyncio.BaseProtocol:
+            arrived.append(arrival)
+            there.put_nowait(None)
+            return asyncio.Protocol()
+
+        arrivals = Arrivals(protocol, most=2, timeout_s=60, refused=lambda peer, reason: None)
+        listener = socket.create_server(("127.0.0.1", 0))
+        arrivals.listen([listener])
+        writers = []
+        for host in ("127.0.0.1", "127.0.0.2", "127.0.0.2"):
+            _, writer = await asyncio.open_connection(*listener.getsockname(), local_addr=(host, 0))
+            writers.append(writer)
+            await asyncio.wait_for(there.get(), HANG_S)
+        found = [(arrival.host, arrival.is_over) for arrival in arrived]
+        await arrivals.stop()
+        for writer in writers:
+            writer.close()
+        return found
+
+    assert asyncio.run(run()) == [
+        ("127.0.0.1", False),
+        ("127.0.0.2", True),
+        ("127.0.0.2", False),
+    ]
+
+
 def test_no_one_ever_counts_more_unproved_connections_than_there_may_be() -> None:
     """The figure is read by other threads, at any moment."""
 

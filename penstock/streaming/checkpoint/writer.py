@@ -185,10 +185,7 @@ class CheckpointWriter:
             except BaseException as error:  # noqa: BLE001  # what else waited is done all the same
                 _log.exception("What waited for a checkpoint was not done")
                 self._on_error(error)
-        try:
-            self._prune(header)
-        except Exception:  # noqa: BLE001  # they are in nobody's way
-            _log.exception("Old RDD checkpoints stay")
+        self._prune(header)
         return None
 
     def _failed(self, error: BaseException) -> None:

@@ -102,7 +102,7 @@ class GatedLedger(ReceivedBlockTracker):
         self.gate.set()
         self.entered = threading.Semaphore(0)
         self.failures = 0
-        self.error = LedgerWriteError("a checkpoint", "no space left on device")
+        self.error: BaseException = LedgerWriteError("a checkpoint", "no space left on device")
         self.written: list[int] = []
 
     def write_checkpoint(self, checkpoint: bytes) -> None:
@@ -232,6 +232,18 @@ class TestWriter:
         [error] = writing.errors
         assert isinstance(error, CheckpointWriteError)
         assert "no space left on device" in str(error)
+
+    def test_a_checkpoint_is_tried_again_whatever_was_raised(
+        self, writing: Writing, monkeypatch: Any
+    ) -> None:
+        """As when a client of HDFS panics, which is no `Exception`."""
+        monkeypatch.setattr("penstock.streaming.checkpoint.writer._RETRY_S", 0.001)
+        writing.ledger.failures = 1
+        writing.ledger.error = SystemExit("a panic")
+        writing.writer.start()
+        writing.write(1)
+        assert writing.durable == [1]
+        assert writing.errors == []
 
     def test_a_stop_writes_what_waits(self, writing: Writing) -> None:
         writing.writer.start()

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.streaming import StreamingContext, StreamingListener
 from penstock.streaming.dstream import file_input_stream
+from tests.streaming.checkpoint.stored import ledger_of
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 from tests.streaming.restarts.world import current_world
 
@@ -237,6 +238,32 @@ def test_empty_batches_of_a_down_time_are_passed_over(caplog: pytest.LogCaptureF
         assert batches_after_a_down_time(only_received) == [[1, 2], [3], [], [4]]
     assert "batches of the time when the program did not run have no records" in caplog.text
     assert "Catching up" not in caplog.text
+
+
+@pytest.mark.parametrize("build", [with_state, with_window, with_a_slide, remembered, build])
+def test_it_is_known_which_programs_need_their_empty_batches(build: Any) -> None:
+    for made, needs in ((build, True), (only_received, False)):
+        with Driven(made) as program:
+            program.start()
+            assert program.ssc is not None
+            assert program.ssc._graph.needs_empty_batches() == needs
+
+
+def test_a_batch_that_was_given_its_blocks_before_the_crash_is_not_passed_over() -> None:
+    """The driver died between the allocation and the checkpoint that would tell of the batch."""
+    with Driven(only_received) as program:
+        program.start()
+        program.advance(2000)
+        program.receive([1, 2])
+        program.crash()
+        ledger = ledger_of(program.world.checkpoint)
+        time_ms = ledger.last_allocated_ms + 1000
+        ledger.allocate_blocks_to_batch(time_ms)
+        ledger.close()
+        program.advance(30_000)
+        program.start()
+        program.advance(1000)
+        assert program.world.results["records"][time_ms] == [[1, 2]]
 
 
 @pytest.mark.long
