@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.backoff import Backoff
-from penstock.receiver import ReceiverStoppedError, RecordTooLargeError
+from penstock.receiver import PositionChanges, ReceiverStoppedError, RecordTooLargeError
 from penstock.sources._aws import AwsError, Trouble, meaning_of, pause_after
 from penstock.sources._common import Reconnecting
 from penstock.sources.kinesis._packed import unpack
@@ -24,6 +24,7 @@ from penstock.threads import OwnedThread
 if TYPE_CHECKING:
     from penstock.sources.kinesis.receiver import KinesisReceiver
 
+_STREAM, _MADE, _SINCE = "stream", "made", "since"
 _ENDED = "SHARD_END"
 _READ_S = 10.0
 _LOOK_S = 0.2
@@ -117,34 +118,34 @@ class Reading:
         self._retention_ms = found["RetentionPeriodHours"] * 3600_000
         made_ms = int(found["StreamCreationTimestamp"].timestamp() * 1000)
         listed = self._listed(found["StreamARN"])
-        place = self._place() if self._arn else receiver.lastPosition
-        is_first = not self._arn
+        is_first, place = not self._arn, receiver.lastPosition
+        if not is_first:
+            place = {_STREAM: self._arn, _MADE: self._made_ms}
         self._arn, self._made_ms = found["StreamARN"], made_ms
-        if place is not None and (place["stream"], place["made"]) != (self._arn, made_ms):
-            was = datetime.fromtimestamp(place["made"] / 1000, timezone.utc).isoformat()
+        if place is not None and (place[_STREAM], place[_MADE]) != (self._arn, made_ms):
+            was = datetime.fromtimestamp(place[_MADE] / 1000, timezone.utc).isoformat()
             receiver.reportError(
-                f"The Kinesis {self._what} is another than the one that was read ({place['stream']}"
+                f"The Kinesis {self._what} is another than the one that was read ({place[_STREAM]}"
                 f", made at {was}): what was not read of that is lost, and this one is read from "
                 "its oldest record"
             )
-            is_first, place = True, {"since": None, "shards": {}}
-        if is_first and place is not None:
-            self._since_s = place["since"]
+            is_first, place = True, {}
+        if is_first:
+            self._since_s = self._initial_s(answer) if place is None else place.get(_SINCE)
             self._shards = {
                 name: _Shard(
-                    name, after=after if after != _ENDED else None, is_ended=after == _ENDED
+                    name, after=None if after == _ENDED else after, is_ended=after == _ENDED
                 )
-                for name, after in place["shards"].items()
+                for name, after in (place or {}).items()
+                if name not in (_STREAM, _MADE, _SINCE)
             }
-        elif is_first:
-            self._since_s = self._initial_s(answer)
         self._compare(listed)
         if place is None and receiver.initial == "LATEST":
             for shard in self._shards.values():
                 shard.is_new, shard.is_ended = True, shard.is_closed
         if is_first:
             # So that a start before the first record begins at the same place.
-            self._note_place()
+            self._note(self._place())
         self._look_due_s = time.monotonic() + _LOOK_AGAIN_S
 
     def _initial_s(self, answer: Mapping[str, Any]) -> float | None:
@@ -176,6 +177,7 @@ class Reading:
             shard.is_closed = "EndingSequenceNumber" in each["SequenceNumberRange"]
         for name in self._shards.keys() - {each["ShardId"] for each in listed}:
             shard = self._shards.pop(name)
+            self._note(PositionChanges({name: None}))
             if not shard.is_ended:
                 self._receiver.reportError(
                     f"Shard {name} of the Kinesis {self._what} is gone before it was read to its "
@@ -271,7 +273,7 @@ class Reading:
         self._tell_behind(shard)
         if following is None:
             shard.is_ended, shard.behind_ms = True, 0
-            self._note_place()
+            self._note(PositionChanges({shard.id: _ENDED}))
             self._look_due_s = 0.0
         is_idle = not records and not shard.behind_ms
         pause_s = self._receiver.read_interval_s if is_idle else _PACE_S
@@ -279,31 +281,26 @@ class Reading:
 
     def _store(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
         """Store records with the position after them; halve what does not fit into a block."""
-        before, shard.after = shard.after, records[-1]["SequenceNumber"]
         payloads, envelope = self._unpacked(shard, records)
+        place = PositionChanges({shard.id: records[-1]["SequenceNumber"]})
+        store = partial(self._receiver.messages.store, self._receiver)
         try:
             if payloads:
-                self._receiver.messages.store(
-                    self._receiver, payloads, envelope, self._place(), _take_note
-                )
+                store(payloads, envelope, place, _take_note)
             else:
-                self._note_place()
+                self._note(place)
         except RecordTooLargeError:
-            shard.after = before
-            if len(records) == 1:
-                # What was packed into one record is more than a block: only its end has a place.
-                for at, payload in enumerate(payloads):
-                    row = {name: [column[at]] for name, column in envelope.items()}
-                    self._receiver.messages.store(self._receiver, [payload], row, ack=_take_note)
-                shard.after = records[-1]["SequenceNumber"]
-                self._note_place()
-                return
             half = len(records) // 2
-            self._store(shard, records[:half])
-            self._store(shard, records[half:])
-        except BaseException:
-            shard.after = before
-            raise
+            if half:
+                self._store(shard, records[:half])
+                self._store(shard, records[half:])
+                return
+            # What was packed into one record is more than a block: only its end has a place.
+            for at, payload in enumerate(payloads):
+                row = {name: [column[at]] for name, column in envelope.items()}
+                store([payload], row, ack=_take_note)
+            self._note(place)
+        shard.after = records[-1]["SequenceNumber"]
 
     def _unpacked(
         self, shard: _Shard, records: Sequence[Mapping[str, Any]]
@@ -335,19 +332,18 @@ class Reading:
         }
 
     def _place(self) -> dict[str, Any]:
-        return {
-            "stream": self._arn,
-            "made": self._made_ms,
-            "since": self._since_s,
-            "shards": {
-                shard.id: _ENDED if shard.is_ended else shard.after
-                for shard in self._shards.values()
-                if shard.is_ended or shard.after is not None
-            },
+        """The whole position; afterwards only what changes is given."""
+        place = {_STREAM: self._arn, _MADE: self._made_ms}
+        if self._since_s is not None:
+            place[_SINCE] = self._since_s
+        return place | {
+            shard.id: _ENDED if shard.is_ended else shard.after
+            for shard in self._shards.values()
+            if shard.is_ended or shard.after is not None
         }
 
-    def _note_place(self) -> None:
-        self._receiver.store([], self._place(), _take_note)
+    def _note(self, place: dict[str, Any]) -> None:
+        self._receiver.store([], place, _take_note)
 
     def lag_ms(self) -> int | None:
         """How far behind the shard is that is the farthest behind."""
