@@ -67,18 +67,23 @@ _ONE_HDFS = frozenset(
 """Files whose tests run in one process, which starts one HDFS for them."""
 
 
-class _TogetherOnHdfs(LoadFileScheduling):
-    """Gives a file's tests to one process, and those of `_ONE_HDFS` to the same."""
+class _ByServer(LoadFileScheduling):
+    """Gives a file's tests to one process, but those of the sources by source and its server.
+
+    The files of `_ONE_HDFS` are given to the same one.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
+        if file == "tests/sources/test_every_source.py":
+            return nodeid[nodeid.rfind("[") :]
         return "HDFS" if file in _ONE_HDFS else file
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
-    """Let files that share an HDFS share it where several processes run tests, too."""
-    return _TogetherOnHdfs(config, log) if config.getvalue("dist") == "loadfile" else None
+    """Let tests share a server where several processes run tests, too."""
+    return _ByServer(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
