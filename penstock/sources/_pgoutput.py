@@ -66,7 +66,6 @@ class Relation:
     oid: int
     schema: str
     table: str
-    replica_identity: str
     names: tuple[str, ...]
     types: tuple[int, ...]
     is_key: tuple[bool, ...]
@@ -88,14 +87,15 @@ class Relation:
             at += size
             return int.from_bytes(data[at - size : at], "big")
 
-        schema, table, identity = text() or "pg_catalog", text(), chr(number(1))
+        schema, table = text() or "pg_catalog", text()
+        number(1)
         columns = []
         for _ in range(number(2)):
             flags, name, kind = number(1), text(), number(4)
             number(4)
             columns.append((name, base_types.get(kind, kind), bool(flags & 1)))
         names, types, is_key = zip(*columns, strict=True) if columns else ((), (), ())
-        return cls(int.from_bytes(data[1:5], "big"), schema, table, identity, names, types, is_key)
+        return cls(int.from_bytes(data[1:5], "big"), schema, table, names, types, is_key)
 
 
 def base_type(message: memoryview) -> dict[int, int]:
@@ -130,10 +130,6 @@ class Refused(NamedTuple):
     reason: str
 
 
-class _NoFitError(Exception):
-    """A value does not fit its column."""
-
-
 class Changes:
     """Changes that have come, in their order, until a batch is made of them.
 
@@ -145,8 +141,12 @@ class Changes:
         self._row = row
         self._schema = envelope(row)
         self._relations: dict[int, Relation] = {}
+        self._empty()
+
+    def _empty(self) -> None:
         self._messages: list[Any] = []
-        self._runs: list[_Run] = []
+        self._transactions: list[Transaction] = []
+        self._places: list[int] = []
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -155,17 +155,13 @@ class Changes:
     @property
     def place(self) -> tuple[int, int]:
         """Where the last of them is: the commit of its transaction, and its number in that."""
-        run = self._runs[-1]
-        return run.transaction.lsn, run.first + run.count - 1
+        return self._transactions[-1].lsn, self._places[-1]
 
-    def begin(self, transaction: Transaction, first: int) -> None:
-        """Take note that what follows is of a transaction, from its change number `first` on."""
-        self._runs.append(_Run(transaction, first))
-
-    def add(self, message: Any) -> None:
-        """Take a row: its message, with the header."""
+    def add(self, message: Any, transaction: Transaction, place: int) -> None:
+        """Take a change: its message, with the header, and its number in its transaction."""
         self._messages.append(message)
-        self._runs[-1].count += 1
+        self._transactions.append(transaction)
+        self._places.append(place)
         self.bytes += len(message)
 
     def describe(self, relation: Relation) -> None:
@@ -176,103 +172,76 @@ class Changes:
         """Return a table as it is now."""
         return self._relations.get(oid)
 
-    def take(self) -> tuple[pa.RecordBatch, list[Refused]]:
-        """Return a batch of all changes but those that cannot be stored, and forget them.
+    def take(self) -> tuple[pa.Table, list[Refused]]:
+        """Return all changes but those that cannot be stored, and these, and forget them.
 
         Raises:
             PgoutputError: They are not what `pgoutput` sends.
         """
-        messages, runs = self._messages, [run for run in self._runs if run.count]
-        self._messages, self._runs, self.bytes = [], self._runs[-1:], 0
-        if self._runs:
-            last = self._runs[-1]
-            self._runs = [_Run(last.transaction, last.first + last.count)]
+        messages, places, transactions = self._messages, self._places, self._transactions
+        self._empty()
         groups: dict[bytes, list[int]] = {}
         for at, message in enumerate(messages):
             groups.setdefault(bytes(message[HEADER : HEADER + 6]), []).append(at)
-        parts: list[tuple[list[int], list[pa.Array]]] = []
+        parts: list[pa.Table] = []
         refused: dict[int, Refused] = {}
         for head, indices in groups.items():
-            relation = self._relations.get(int.from_bytes(head[1:5], "big"))
-            operation = _OPERATIONS.get(head[:1])
-            if relation is None or operation is None:
-                raise PgoutputError(
-                    f"a change begins with {head!r}, which stands for nothing known"
-                )
-            self._read(relation, operation, head, messages, indices, parts, refused)
-        rows = [at for indices, _ in parts for at in indices]
-        counts = [run.count for run in runs]
-        ends = np.cumsum(counts)
-        number = np.arange(len(messages)) - np.repeat(ends - counts, counts)
-        columns: dict[str, Any] = {
-            "lsn": np.repeat([run.transaction.lsn for run in runs], counts),
-            "place": number + np.repeat([run.first for run in runs], counts),
-            "committed": np.repeat([run.transaction.committed_us for run in runs], counts),
-            "xid": np.repeat([run.transaction.xid for run in runs], counts),
-        }
-        order = np.argsort(rows)
-        in_order = np.sort(rows).astype(np.int64)
-        arrays = []
-        for index, column in enumerate(self._schema):
-            if column.name in columns:
-                found = pa.array(columns[column.name][in_order])
-            else:
-                at = index - (0 if index < _FIRST_COMMON else len(columns))
-                found = pa.chunked_array([part[at] for _, part in parts], column.type)
-                found = _one(found) if len(parts) == 1 else _one(found.take(order))
-            arrays.append(found.cast(column.type))
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return batch, [refused[at] for at in sorted(refused)]
+            self._read(head, messages, indices, parts, refused)
+        letters = [refused[at] for at in sorted(refused)]
+        if not parts:
+            return self._schema.empty_table(), letters
+        # Shape by shape by now.
+        table = parts[0] if len(parts) == 1 else pa.concat_tables(parts).sort_by("at")
+        rows = table["at"].to_pylist()
+        for name, values in (
+            ("lsn", [transactions[at].lsn for at in rows]),
+            ("place", [places[at] for at in rows]),
+            ("committed", [transactions[at].committed_us for at in rows]),
+            ("xid", [transactions[at].xid for at in rows]),
+        ):
+            column = pa.array(values, pa.int64()).cast(self._schema.field(name).type)
+            table = table.append_column(name, column)
+        return table.select(self._schema.names), letters
 
     def _read(
         self,
-        relation: Relation,
-        operation: str,
         head: bytes,
         messages: list[Any],
         indices: list[int],
-        parts: list[tuple[list[int], list[pa.Array]]],
+        parts: list[pa.Table],
         refused: dict[int, Refused],
     ) -> None:
         """Read rows of one shape; where one does not fit, each half by itself."""
+        relation = self._relations.get(int.from_bytes(head[1:5], "big"))
+        if relation is None:
+            raise PgoutputError(f"a change is of a table that was not described: {head!r}")
+        operation = _OPERATIONS[head[:1]]
         rows = _Rows(relation, head, [messages[at] for at in indices])
+        make = _as_structs if pa.types.is_struct(self._row) else _as_json
+        count = len(indices)
         try:
             before, after = (
-                pa.nulls(len(indices), self._row) if part is None else self._made(relation, part)
+                pa.nulls(count, self._row) if part is None else make(relation, part, self._row)
                 for part in (rows.before, rows.after)
             )
-        except (pa.ArrowInvalid, _NoFitError, ValueError) as error:
-            if len(indices) == 1:
+        except ValueError as error:  # Arrow's and Python's own errors about values are such.
+            if count == 1:
                 place = f"{relation.schema}.{relation.table}"
                 refused[indices[0]] = Refused(rows.text(), f"{operation} of {place}: {error}")
                 return
-            half = len(indices) // 2
-            for some in (indices[:half], indices[half:]):
-                self._read(relation, operation, head, messages, some, parts, refused)
+            for some in (indices[: count // 2], indices[count // 2 :]):
+                self._read(head, messages, some, parts, refused)
             return
-        constants = [
-            pa.repeat(pa.scalar(text, pa.string()), len(indices))
-            for text in (relation.schema, relation.table, operation)
-        ]
-        unchanged = pa.array(rows.unchanged(), pa.list_(pa.string()))
-        parts.append((indices, [*constants, unchanged, before, after]))
-
-    def _made(self, relation: Relation, part: _Tuples) -> pa.Array:
-        make = _as_structs if pa.types.is_struct(self._row) else _as_json
-        return make(relation, part, self._row)
-
-
-_FIRST_COMMON = 3
-"""Columns of the envelope before those that all changes have in one way."""
-
-
-@dataclass
-class _Run:
-    """Changes of one transaction, one after the other."""
-
-    transaction: Transaction
-    first: int
-    count: int = 0
+        part = {
+            "at": pa.array(indices),
+            "schema": pa.repeat(relation.schema, count),
+            "table": pa.repeat(relation.table, count),
+            "op": pa.repeat(operation, count),
+            "unchanged": pa.array(rows.unchanged(), pa.list_(pa.string())),
+            "before": before,
+            "after": after,
+        }
+        parts.append(pa.table(part))
 
 
 @dataclass
@@ -283,10 +252,6 @@ class _Tuples:
     count: int
     values: list[pa.Array] = field(default_factory=list)
     unchanged: list[npt.NDArray[np.bool_]] = field(default_factory=list)
-
-
-def _one(found: pa.ChunkedArray) -> pa.Array:
-    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
 
 
 class _Rows:
@@ -393,7 +358,8 @@ class _Rows:
 
 def _as_json(relation: Relation, part: _Tuples, row: pa.DataType) -> pa.Array:
     """Return the rows as JSON objects; a column whose value is not known is left out."""
-    pieces = []
+    has_gaps = any(away.any() for away in part.unchanged)
+    pieces: list[Any] = []
     columns = zip(
         relation.names, relation.types, relation.is_key, part.values, part.unchanged, strict=True
     )
@@ -401,50 +367,59 @@ def _as_json(relation: Relation, part: _Tuples, row: pa.DataType) -> pa.Array:
         if part.is_key and not is_key:
             continue
         try:
-            column = _json_values(values.cast(pa.string()), kind)
-        except pa.ArrowInvalid as error:
-            raise _NoFitError(f"column {name!r}: {error}") from None
-        # A comma before each: the first one is cut off.
-        label = pa.scalar(f",{json.dumps(name, ensure_ascii=False)}:")
-        piece = pc.binary_join_element_wise(label, pc.fill_null(column, "null"), "")
-        pieces.append(pc.if_else(pa.array(away), "", piece) if away.any() else piece)
+            column, quote = _json_values(values.cast(pa.string()), kind)
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
+        label = f"{json.dumps(name, ensure_ascii=False)}:{quote}"
+        if has_gaps:
+            # A comma after each: the last one is cut off.
+            piece = pc.binary_join_element_wise(label, column, f"{quote},", "")
+            pieces.append(pc.if_else(pa.array(away), "", piece))
+        else:
+            pieces += ["," if pieces else "", label, column, quote]
     if not pieces:
         return pa.repeat(pa.scalar("{}"), part.count)
-    joined = pc.binary_join_element_wise(*pieces, "").cast(pa.binary())
-    return pc.binary_join_element_wise(
-        pa.scalar(b"{"), pc.binary_slice(joined, 1), pa.scalar(b"}"), pa.scalar(b"")
-    ).cast(pa.string())
+    if has_gaps:
+        joined = pc.binary_join_element_wise(*pieces, "").cast(pa.binary())
+        pieces = [pc.binary_slice(joined, 0, -1).cast(pa.string())]
+    return pc.binary_join_element_wise("{", *pieces, "}", "")
 
 
-def _json_values(column: pa.Array, kind: int) -> pa.Array:
-    if kind in _AS_THEY_ARE:
-        return column
-    if kind == _BOOL:
-        return pc.if_else(pc.equal(column, "t"), "true", "false")
-    if kind in _NUMBERS:
-        is_number = pc.match_substring_regex(column, "^-?[0-9]")
-        return pc.if_else(is_number, column, pc.binary_join_element_wise('"', column, '"', ""))
+_ESCAPED_BYTES = np.zeros(256, np.bool_)
+_ESCAPED_BYTES[[*range(32), *b'"\\']] = True
+
+
+def _json_values(column: pa.Array, kind: int) -> tuple[pa.Array, str]:
+    """Return values as JSON has them, and what is to stand on both sides of each."""
+    quote = ""
     element = _element_types().get(kind)
-    if element is not None:
-        texts = [_json_list(_elements(text), element) for text in column.to_pylist()]
-        return pa.array(texts, pa.string())
-    quoted = pc.binary_join_element_wise('"', column, '"', "")
-    needs_more = pc.fill_null(pc.match_substring_regex(column, _IN_JSON), False)
-    if not needs_more.true_count:
-        return quoted
-    escaped = [
-        json.dumps(text, ensure_ascii=False) for text in column.filter(needs_more).to_pylist()
-    ]
-    return pc.replace_with_mask(quoted, needs_more, pa.array(escaped, pa.string()))
+    if kind == _BOOL:
+        column = pc.if_else(pc.equal(column, "t"), "true", "false")
+    elif kind in _NUMBERS:
+        is_number = pc.match_substring_regex(column, "^-?[0-9]")
+        column = pc.if_else(is_number, column, pc.binary_join_element_wise('"', column, '"', ""))
+    elif element is not None:
+        lists = map(_elements, column.to_pylist())
+        texts = [None if each is None else _json_list(each, element) for each in lists]
+        column = pa.array(texts, pa.string())
+    elif kind not in _AS_THEY_ARE:
+        if _ESCAPED_BYTES[np.frombuffer(column.buffers()[2] or b"", np.uint8)].any():
+            mask = pc.fill_null(pc.match_substring_regex(column, _IN_JSON), False)
+            found = column.filter(mask).to_pylist()
+            escaped = [json.dumps(text, ensure_ascii=False)[1:-1] for text in found]
+            column = pc.replace_with_mask(column, mask, pa.array(escaped, pa.string()))
+        quote = '"'
+        if column.null_count:
+            column, quote = pc.binary_join_element_wise(quote, column, quote, ""), ""
+    return (pc.fill_null(column, "null") if column.null_count else column), quote
 
 
-def _json_list(elements: list[Any] | None, kind: int) -> str | None:
-    if elements is None:
-        return None
+def _json_list(elements: list[Any], kind: int) -> str:
     flat = pa.array([each for each in elements if not isinstance(each, list)], pa.string())
-    made = iter(_json_values(flat, kind).to_pylist())
+    column, quote = _json_values(flat, kind)
+    made = iter(column.to_pylist())
     texts = (
-        _json_list(each, kind) if isinstance(each, list) else next(made) or "null"
+        _json_list(each, kind) if isinstance(each, list) else f"{quote}{next(made)}{quote}"
         for each in elements
     )
     return f"[{','.join(map(str, texts))}]"
@@ -464,8 +439,8 @@ def _as_structs(relation: Relation, part: _Tuples, row: pa.StructType) -> pa.Arr
             continue
         try:
             columns.append(_typed(values, wanted.type))
-        except (pa.ArrowInvalid, ValueError) as error:
-            raise _NoFitError(f"column {wanted.name!r}: {error}") from None
+        except ValueError as error:
+            raise ValueError(f"column {wanted.name!r}: {error}") from None
     return pa.StructArray.from_arrays(columns, fields=list(row))
 
 

@@ -559,32 +559,32 @@ class PostgresReceiver(_PostgresBase):
     def _store_changes(self, changes: Changes, confirmed: _Confirmed, end: int) -> None:
         """Store all changes that have come; before `end` there are no others."""
         place = changes.place
-        batch, refused_changes = changes.take()
-        last = refused_changes.pop() if refused_changes and not batch.num_rows else None
+        table, refused_changes = changes.take()
+        last = refused_changes.pop() if refused_changes and not table.num_rows else None
         for each in refused_changes:
             self.discard(*each)
         if last is not None:
             confirmed.stored()
             self.discard(*last, self._position(place), partial(confirmed.durable, end))
         else:
-            self._store_batch(batch, place, confirmed, end)
+            self._store_table(table, place, confirmed, end)
         self._place = place
 
-    def _store_batch(
-        self, batch: pa.RecordBatch, place: tuple[int, int], confirmed: _Confirmed, end: int
+    def _store_table(
+        self, table: pa.Table, place: tuple[int, int], confirmed: _Confirmed, end: int
     ) -> None:
         """Store changes with the place after them; halve what does not fit into a block."""
         confirmed.stored()
         try:
-            self.store(batch, self._position(place), partial(confirmed.durable, end))
+            self.store(table, self._position(place), partial(confirmed.durable, end))
         except RecordTooLargeError:
             confirmed.durable(0)
-            if batch.num_rows == 1:
+            if table.num_rows == 1:
                 raise
-            half = batch.num_rows // 2
-            before = batch["lsn"][half - 1].as_py(), batch["place"][half - 1].as_py()
-            self._store_batch(batch.slice(0, half), before, confirmed, 0)
-            self._store_batch(batch.slice(half), place, confirmed, end)
+            half = table.num_rows // 2
+            before = table["lsn"][half - 1].as_py(), table["place"][half - 1].as_py()
+            self._store_table(table.slice(0, half), before, confirmed, 0)
+            self._store_table(table.slice(half), place, confirmed, end)
 
     def _position(self, place: tuple[int, int]) -> dict[str, Any]:
         system, timeline = self._history
@@ -601,7 +601,6 @@ class _Coming:
         self._place = 0
         self._base_types: dict[int, int] = {}
         self._left_out: float = 0
-        self._is_begun = False
         self.end = 0
         """Before it lies nothing that is still to come."""
 
@@ -640,18 +639,14 @@ class _Coming:
         self._left_out = 0 if transaction.lsn > lsn else place if transaction.lsn == lsn else _ALL
         self._transaction = transaction
         self._place = 0
-        self._is_begun = False
 
     def _add(self, message: Any) -> None:
         self._place += 1
         if self._place <= self._left_out:
             return
-        if not self._is_begun:
-            if self._transaction is None:
-                raise PgoutputError("a change came outside of a transaction")
-            self.changes.begin(self._transaction, self._place)
-            self._is_begun = True
-        self.changes.add(message)
+        if self._transaction is None:
+            raise PgoutputError("a change came outside of a transaction")
+        self.changes.add(message, self._transaction, self._place)
 
 
 _ALL = float("inf")

@@ -176,6 +176,7 @@ TYPES = {
     "j": ("jsonb", """'{"a": [1, null]}'""", pa.string(), '{"a": [1, null]}', {"a": [1, None]}),
     "by": ("bytea", "'\\x00ff'", pa.binary(), b"\x00\xff", "\\x00ff"),
     "ai": ("int[]", "'{1,NULL,3}'", pa.list_(pa.int32()), [1, None, 3], [1, None, 3]),
+    "ae": ("int[]", "'{}'", pa.list_(pa.int32()), [], []),
     "at": (
         "text[]",
         "ARRAY['a,b', 'c \"d\" \\', NULL, 'NULL', '{', '']",
@@ -236,6 +237,9 @@ def test_a_value_that_does_not_fit_is_a_dead_letter_and_the_rest_goes_on(
         assert json.loads(data) == {"after": {"id": "7", "price": "NaN"}}
         assert "insert of public.prices: column 'price'" in reason
         assert running.position["place"] == 20
+        database.run("INSERT INTO prices VALUES (21, 'NaN')")
+        database.wait_for(lambda: len(running.discarded) == 3, "the letter")
+        database.wait_for(lambda: running.position["place"] == 1, "the position")
 
 
 def test_a_large_value_that_did_not_change_is_named(database: Database) -> None:
