@@ -79,6 +79,7 @@ class SourceCase:
         most_unacknowledged: The receiver's own bound, as `Source.unacknowledged` counts; None: the
             source cannot say how many there are.
         notices_stalls: Whether the receiver gives up a connection that is open and dead.
+        keeps_connection: Whether a connection serves many calls, as far as the server lets it.
         largest_bytes: The largest message of a test.
         takes_empty: Whether a message may be empty.
     """
@@ -90,5 +91,6 @@ class SourceCase:
     refusal: str | None = None
     most_unacknowledged: int | None = None
     notices_stalls: bool = False
+    keeps_connection: bool = True
     largest_bytes: int = 1 << 20
     takes_empty: bool = True

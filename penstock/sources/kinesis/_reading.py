@@ -79,6 +79,8 @@ class Reading:
         self._arn = ""
         self._made_ms = 0
         self._retention_ms = 0
+        self._untold: dict[str, Any] = {}
+        """What the position begins with, until it has been stored with records."""
         self._since_s: float | None = None
         """Where shards begin that were not read yet; None: at their oldest record."""
         self._shards: dict[str, _Shard] = {}
@@ -143,9 +145,11 @@ class Reading:
         if place is None and receiver.initial == "LATEST":
             for shard in self._shards.values():
                 shard.is_new, shard.is_ended = True, shard.is_closed
-        if is_first:
-            # So that a start before the first record begins at the same place.
-            self._note(self._place())
+        if is_first and not place:
+            self._untold = self._place()
+            if place is not None or receiver.initial == "LATEST":
+                # A start before the first record must not begin where the stream ends then.
+                self._note(self._untold)
         self._look_due_s = time.monotonic() + _LOOK_AGAIN_S
 
     def _initial_s(self, answer: Mapping[str, Any]) -> float | None:
@@ -177,7 +181,7 @@ class Reading:
             shard.is_closed = "EndingSequenceNumber" in each["SequenceNumberRange"]
         for name in self._shards.keys() - {each["ShardId"] for each in listed}:
             shard = self._shards.pop(name)
-            self._note(PositionChanges({name: None}))
+            self._note(self._changed(name, None))
             if not shard.is_ended:
                 self._receiver.reportError(
                     f"Shard {name} of the Kinesis {self._what} is gone before it was read to its "
@@ -273,7 +277,7 @@ class Reading:
         self._tell_behind(shard)
         if following is None:
             shard.is_ended, shard.behind_ms = True, 0
-            self._note(PositionChanges({shard.id: _ENDED}))
+            self._note(self._changed(shard.id, _ENDED))
             self._look_due_s = 0.0
         is_idle = not records and not shard.behind_ms
         pause_s = self._receiver.read_interval_s if is_idle else _PACE_S
@@ -282,11 +286,12 @@ class Reading:
     def _store(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
         """Store records with the position after them; halve what does not fit into a block."""
         payloads, envelope = self._unpacked(shard, records)
-        place = PositionChanges({shard.id: records[-1]["SequenceNumber"]})
+        place = self._changed(shard.id, records[-1]["SequenceNumber"])
         store = partial(self._receiver.messages.store, self._receiver)
         try:
             if payloads:
                 store(payloads, envelope, place, _take_note)
+                self._untold = {}
             else:
                 self._note(place)
         except RecordTooLargeError:
@@ -332,7 +337,7 @@ class Reading:
         }
 
     def _place(self) -> dict[str, Any]:
-        """The whole position; afterwards only what changes is given."""
+        """The whole position; later only what changes is told."""
         place = {_STREAM: self._arn, _MADE: self._made_ms}
         if self._since_s is not None:
             place[_SINCE] = self._since_s
@@ -343,7 +348,12 @@ class Reading:
         }
 
     def _note(self, place: dict[str, Any]) -> None:
+        """Tell a place without records."""
         self._receiver.store([], place, _take_note)
+        self._untold = {}
+
+    def _changed(self, shard: str, place: str | None) -> PositionChanges:
+        return PositionChanges({**self._untold, shard: place})
 
     def lag_ms(self) -> int | None:
         """How far behind the shard is that is the farthest behind."""
