@@ -59,8 +59,9 @@ _CONNECT_S = 10
 _STATUS_S = 1.0
 _AGE_S = 0.02
 """How long changes wait for others, to be read together."""
-_ROWS = 16_384
+_ROWS = 2048
 _BYTES = 1 << 20
+"""How many are stored in one call, which a low rate makes wait for all of them."""
 _END_S = 2.0
 _HOPELESS_S = 30.0
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _TYPE = b"BCRTY"
@@ -294,7 +295,7 @@ class PostgresReceiver(_PostgresBase):
 
     Args:
         conninfo: How to connect, as libpq takes it, with TLS if wished. The user needs the
-            attribute REPLICATION, and SELECT on the tables.
+            attribute REPLICATION; rights on the tables are not looked at by the server.
         slot: The replication slot, of the plug-in `pgoutput`. One stream reads it.
         publication: Says which tables' changes are given.
         create: Whether publication and slot are made where they are not. The publication is then

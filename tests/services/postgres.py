@@ -150,6 +150,13 @@ class PostgresServer:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
+    def shut_down(self) -> None:
+        """Let it end in its usual way, which waits for those who read its log."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait(HANG_S)
+        self._process = None
+
     def stop(self) -> None:
         """Kill it if it runs."""
         if self._process is not None:
