@@ -631,6 +631,12 @@ def http_server() -> Any:
     return HttpReceiver(0, "127.0.0.1")
 
 
+def datagrams() -> Any:
+    from penstock.sources.datagrams import DatagramReceiver
+
+    return DatagramReceiver(0, "127.0.0.1")
+
+
 def growing_files() -> Any:
     from penstock.sources.growing_files import GrowingFilesReceiver
 
@@ -766,6 +772,9 @@ PLACES: dict[str, Case | None] = {
     ),
     "sources/_on_loop.py:_LoopThread.start": attempt_ends(
         "penstock.sources._on_loop._LoopThread._run", "penstock-http-3", http_server
+    ),
+    "sources/_selecting.py:SelectingReceiver.onStart": attempt_ends(
+        "penstock.sources.datagrams.DatagramReceiver._receive", "penstock-listening-3", datagrams
     ),
     "sources/growing_files.py:GrowingFilesReceiver.onStart": attempt_ends(
         "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files

@@ -103,7 +103,7 @@ class GrowingFilesReceiver(Receiver):
             in the file, unpacked) and ``value`` (its bytes without the end).
         text: Whether a line is a ``str``, else ``bytes``. Text ends with LF, CR LF or CR, and what
             is not UTF-8 comes out as U+FFFD; bytes end with LF.
-        max_line_bytes: A longer line is a dead letter.
+        maxLine: A longer line is a dead letter.
         host: The host that has the files; None: any executor has them.
         storageLevel: Which copies of a block must exist.
 
@@ -118,7 +118,7 @@ class GrowingFilesReceiver(Receiver):
         start: str = "beginning",
         columns: bool = False,
         text: bool = True,
-        max_line_bytes: int = 1 << 20,
+        maxLine: int = 1 << 20,
         host: str | None = None,
         storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> None:
@@ -129,13 +129,13 @@ class GrowingFilesReceiver(Receiver):
             raise ValueError(refused("patterns", patterns, "absolute paths, at least one"))
         if start not in ("beginning", "end"):
             raise ValueError(refused("start", start, "'beginning' or 'end'"))
-        if type(max_line_bytes) is not int or max_line_bytes < _LEAST_BUFFER:
+        if type(maxLine) is not int or maxLine < _LEAST_BUFFER:
             accepted = f"a number of bytes from {_LEAST_BUFFER} on"
-            raise ValueError(refused("max_line_bytes", max_line_bytes, accepted))
+            raise ValueError(refused("maxLine", maxLine, accepted))
         self.start = start
         self.columns = columns
         self.framing = "lines" if text else "newline"
-        self.max_line_bytes = max_line_bytes
+        self.maxLine = maxLine
         self.host = host
         self.text = text
         if columns:
@@ -179,7 +179,7 @@ class _Reading:
         self._inodes: dict[str, dict[int, str]] = {}
         self._is_paths_old = True
         self._opened: OrderedDict[int, GrowingFile] = OrderedDict()
-        self._buffer = bytearray(receiver.max_line_bytes)
+        self._buffer = bytearray(receiver.maxLine)
         self._size = len(self._buffer)
         self._filled = 0
         self._parts: list[tuple[GrowingFile, int, int, int]] = []
@@ -408,7 +408,7 @@ class _Reading:
             assert content is not None
             end = content.length()
             # A line that is being written is read from its beginning on.
-            begin = max(0, end - self._receiver.max_line_bytes)
+            begin = max(0, end - self._receiver.maxLine)
             last = read(content, begin, end - begin)
             cut = last.rfind(b"\n") + 1
             if cut:
@@ -472,7 +472,7 @@ class _Reading:
                     file,
                     start,
                     f"a line of {end - file.place} bytes of {file.path}, from {file.place} on, is "
-                    f"longer than {self._size} bytes (max_line_bytes)",
+                    f"longer than {self._size} bytes (maxLine)",
                     end,
                 )
                 return True

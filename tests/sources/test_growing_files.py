@@ -338,7 +338,7 @@ def test_a_line_that_is_too_long_is_a_dead_letter_and_the_rest_goes_on(folder: P
     log = folder / "app.log"
     with open(log, "w") as file:
         file.write("one\n" + "x" * 200_000)
-    with reading(log, max_line_bytes=65536) as running:
+    with reading(log, maxLine=65536) as running:
         running.wait_for_records(1)
         append(log, "y" * 100_000, "two")
         assert running.wait_for_records(2) == ["one", "two"]

@@ -1,0 +1,167 @@
+"""What receivers that listen have in common: one thread over their sockets, which a stop wakes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.errors import text_of
+from penstock.receiver import Receiver, ReceiverStoppedError
+from penstock.threads import OwnedThread
+from penstock.wire.addresses import address_text
+
+_SO_MEMINFO = 55
+_SO_RCVBUFFORCE = 33
+"""Not in Python's `socket`: from ``asm-generic/socket.h`` of Linux."""
+_MEMINFO = struct.Struct("=9I")
+_DROPS = 8
+"""``SK_MEMINFO_DROPS`` of ``linux/sock_diag.h``."""
+_WRAP = 1 << 32
+_TELL_S = 10.0
+_JOIN_S = 5.0
+
+
+class SelectingReceiver(Receiver):
+    """A receiver whose `_receive` waits for sockets, in a thread of its own.
+
+    `_receive` returns soon after `stopping` is set; the selector is woken then.
+    """
+
+    _thread: threading.Thread | None = None
+    _stopping: threading.Event
+    _wake: socket.socket | None = None
+
+    def onStart(self) -> None:
+        """Start the thread that listens."""
+        self._stopping = threading.Event()
+        woken, self._wake = socket.socketpair()
+        self._told: dict[str, tuple[float, int]] = {}
+        self._thread = OwnedThread(lambda: self._run(woken), f"listening-{self.streamId}")
+        self._thread.start()
+
+    def onStop(self) -> None:
+        """Let it store what has come, and close."""
+        self._stopping.set()
+        with contextlib.suppress(OSError):
+            assert self._wake is not None
+            self._wake.send(b"x")
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+        if self._wake is not None:
+            self._wake.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_thread", "_stopping", "_wake", "_told")
+        return {name: value for name, value in super().__getstate__().items() if name not in own}
+
+    def _run(self, woken: socket.socket) -> None:
+        with woken, selectors.DefaultSelector() as selector:
+            selector.register(woken, selectors.EVENT_READ)
+            try:
+                self._receive(selector)
+            except ReceiverStoppedError:
+                return
+            except OSError as error:
+                if not self._stopping.is_set():
+                    self.restart(f"Error listening: {text_of(error)}", error)
+
+    def _receive(self, selector: selectors.BaseSelector) -> None:
+        """Register sockets, and receive until the receiver stops."""
+        raise TypeError(f"{type(self).__name__} must define _receive()")
+
+    def _tell(self, kind: str, message: str, count: int = 1) -> None:
+        """Report something, once in a while with how often it was meanwhile."""
+        now_s = time.monotonic()
+        told_s, untold = self._told.get(kind, (-_TELL_S, 0))
+        if now_s < told_s + _TELL_S:
+            self._told[kind] = told_s, untold + count
+            return
+        self._told[kind] = now_s, 0
+        more = f" ({untold} more since the last report)" if untold else ""
+        self.reportError(f"{message}{more}")
+
+
+class Datagrams:
+    """Reads what a socket of datagrams has.
+
+    Args:
+        receiver: Is told of what the kernel dropped.
+        bound: The socket.
+        name: Names it for people.
+        most_bytes: How large a datagram may be.
+
+    Attributes:
+        dropped: How many datagrams the kernel dropped since the socket had no room for them.
+    """
+
+    def __init__(
+        self, receiver: SelectingReceiver, bound: socket.socket, name: str, most_bytes: int
+    ) -> None:
+        bound.setblocking(False)
+        self.dropped = 0
+        self._receiver = receiver
+        self._socket = bound
+        self._name = name
+        self._buffer = bytearray(most_bytes + 1)
+        self._view = memoryview(self._buffer)
+        self._most = most_bytes
+        self._seen = 0
+
+    def read(self, most: int) -> Iterator[tuple[bytes, str]]:
+        """Yield datagrams that have come, at most so many, and who sent each."""
+        for _ in range(most):
+            try:
+                size, sender = self._socket.recvfrom_into(self._view)
+            except BlockingIOError:
+                return
+            peer = sender_text(sender)
+            data = bytes(self._view[:size])
+            if size > self._most:
+                self._receiver.discard(
+                    data, f"a datagram of {peer} is larger than {self._most} bytes and was cut"
+                )
+                continue
+            yield data, peer
+
+    def count_dropped(self) -> None:
+        """Report what the kernel dropped since the last call."""
+        found = self._socket.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+        counter = _MEMINFO.unpack(found)[_DROPS]
+        new = (counter - self._seen) % _WRAP
+        self._seen = counter
+        if not new:
+            return
+        self.dropped += new
+        self._receiver._tell(
+            f"dropped at {self._name}",
+            f"The kernel dropped {new} datagrams at {self._name}, {self.dropped} since the start: "
+            "they come faster than they are stored. A larger net.core.rmem_max and receiveBuffer "
+            "hold a longer burst",
+            new,
+        )
+
+
+def sender_text(sender: Any) -> str:
+    """Return the address of a peer for people; empty for a Unix socket without a name."""
+    if isinstance(sender, tuple):
+        return address_text(sender[0], sender[1])
+    if isinstance(sender, bytes):
+        return os.fsdecode(sender)
+    return str(sender or "")
+
+
+def set_receive_buffer(bound: socket.socket, size: int) -> int:
+    """Ask for a receive buffer; return what the kernel gives."""
+    try:  # beyond net.core.rmem_max, for who may do that
+        bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
+    except PermissionError:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    # The kernel doubles it, for its own account of each datagram.
+    return bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
