@@ -38,6 +38,10 @@ _SECTIONS = {
         ),
     },
     "before a program runs": {
+        "new-source": (
+            "testing.new_source",
+            "write a package with a receiver of your own, and its tests",
+        ),
         "doctor": (
             "monitor.doctor.cli",
             "check this machine, or a cluster, and say what to change",

@@ -26,6 +26,7 @@ and of what it promises::
 `crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
 `child`        such a process
 `disks`        disks that are full by call
+`new_source`   ``penstock new-source``: writes a package with a receiver and its tests
 =============  ====================================================================================
 """
 

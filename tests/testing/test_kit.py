@@ -42,9 +42,16 @@ class Feed:
             def handle(self) -> None:
                 with contextlib.suppress(OSError, ValueError):
                     wanted = int(self.rfile.readline().split()[1])
-                    for number in range(max(wanted, feed.first), COUNT):
-                        self.wfile.write(b"%d\n" % number)
-                        time.sleep(0.003)  # So that there are several blocks.
+                    taking = threading.Thread(target=self.take)
+                    taking.start()
+                    with contextlib.suppress(OSError):
+                        for number in range(max(wanted, feed.first), COUNT):
+                            self.wfile.write(b"%d\n" % number)
+                            time.sleep(0.003)  # So that there are several blocks.
+                    taking.join()
+
+            def take(self) -> None:
+                with contextlib.suppress(OSError):
                     while line := self.rfile.readline():
                         feed.first = max(feed.first, int(line.split()[1]))
 
