@@ -671,13 +671,15 @@ def redis_channel() -> Any:
 def sqs_receiver() -> Any:
     from penstock.sources.sqs import SqsReceiver
 
-    return SqsReceiver("q", region="eu-west-1", endpointUrl="http://127.0.0.1:1")
+    keys = {"accessKeyId": "a", "secretKey": "b"}
+    return SqsReceiver("q", region="eu-west-1", endpointUrl="http://127.0.0.1:1", **keys)
 
 
 def kinesis_receiver() -> Any:
     from penstock.sources.kinesis import KinesisReceiver
 
-    return KinesisReceiver("s", region="eu-west-1", endpointUrl="http://127.0.0.1:1")
+    keys = {"accessKeyId": "a", "secretKey": "b"}
+    return KinesisReceiver("s", region="eu-west-1", endpointUrl="http://127.0.0.1:1", **keys)
 
 
 def compression(*_: object) -> None:

@@ -127,6 +127,7 @@ class Figures(Collector):
             "summary",
         )
         lag = gauge("source_lag_records", "Records that the source has and that are not stored")
+        lag_s = gauge("source_lag_seconds", "By how long a stream is behind its source's end")
         log_bytes = gauge("log_appended_bytes", "Bytes that this attempt appended to its log")
         log_free = gauge("log_free_bytes", "Free bytes on the log's file system")
         segments = gauge("log_segments", "Segments of this attempt's log")
@@ -154,6 +155,8 @@ class Figures(Collector):
             queue.add_metric([*labels, "driver"], pipe.stored_blocks)
             if pipe.source_lag is not None:
                 lag.add_metric(labels, pipe.source_lag)
+            if pipe.source_lag_ms is not None:
+                lag_s.add_metric(labels, pipe.source_lag_ms / 1000)
             if pipe.latency_ms is not None:
                 for quantile, late_ms in zip(("0.5", "0.99"), pipe.latency_ms, strict=True):
                     named = {**dict(zip(_STREAM, labels, strict=True)), "quantile": quantile}
@@ -165,7 +168,7 @@ class Figures(Collector):
                 if pipe.log.free_bytes >= 0:
                     log_free.add_metric(labels, pipe.log.free_bytes)
         yield from (up, attempts, records, blocks, discarded, waits, limit, passing)
-        yield from (lag, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
+        yield from (lag, lag_s, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
 
     def _of_kept(self) -> Iterator[Metric]:
         found = self._model.kept()

@@ -138,6 +138,10 @@ class Receiver:
         """
         return None
 
+    def _source_lag_ms(self) -> int | None:
+        """Return by how long it is behind the source's end, where it knows times and no counts."""
+        return None
+
     def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
         self.storageLevel = as_storage_level(storageLevel)
 

@@ -697,8 +697,12 @@ class ReceiverSupervisor:
 
     def _report_rate_status(self, usage: RateUsage, version: int, is_held: bool) -> None:
         if usage.pipe is not None:
-            lag = self._receiver._source_lag()
-            usage = replace(usage, pipe=msgspec.structs.replace(usage.pipe, source_lag=lag))
+            pipe = msgspec.structs.replace(
+                usage.pipe,
+                source_lag=self._receiver._source_lag(),
+                source_lag_ms=self._receiver._source_lag_ms(),
+            )
+            usage = replace(usage, pipe=pipe)
         self._tracker.report_rate_status(usage, version, self._clock.monotonic_s(), is_held=is_held)
 
     def _push_error(self, message: str, error: BaseException) -> None:

@@ -199,8 +199,11 @@ class _Taking:
         self._deleted: dict[str, None] = {}
         """The last ones: what comes again as it was deleted is not stored again."""
         self._receiving = Reconnecting(receiver.reportError, f"SQS {self._what}")
-        self._keeping = Reconnecting(receiver.reportError, f"SQS {self._what} (deletions)")
+        self._keeping = Reconnecting(
+            receiver.reportError, f"SQS {self._what}, which keeps what is held"
+        )
         self._stop_by_s = math.inf
+        self._extend_from_s = 0.0
         self._opening = threading.Lock()
         self._is_away = True
         self._client: Any = None
@@ -372,12 +375,19 @@ class _Taking:
             while not self._is_done():
                 deletions, extensions = self._due(_BATCH * threads)
                 calls = [(self._delete, part) for part in _parts(deletions)]
+                first = len(calls)
                 calls += [(self._extend, part) for part in _parts(extensions)]
-                failures = [error for error in pool.map(_call, calls) if error is not None]
+                results = list(pool.map(_call, calls))
+                failures = [error for error in results if error is not None]
                 if failures:
                     is_away = True
                     error = meaning_of(failures[0], self._what)
-                    self._wait_after(self._keeping, error)
+                    if any(results[:first]):
+                        self._wait_after(self._keeping, error)
+                    elif not self._stopped.is_set():
+                        # Deletions go on: they may be allowed where this is not.
+                        pause_s = pause_after(error, self._keeping.failed(error))
+                        self._extend_from_s = time.monotonic() + pause_s
                     if self._stopped.is_set() and not self._may_pass(error):
                         return
                 elif calls and is_away:
@@ -422,6 +432,8 @@ class _Taking:
                 for each in self._held.values()
                 if each.hidden_until_s - now_s < half_s and not each.is_lost
             ]
+            if now_s < self._extend_from_s:
+                extensions = []
         return deletions, [each for each in extensions if each not in deletions]
 
     def _delete(self, held: Sequence[_Held]) -> None:

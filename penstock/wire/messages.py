@@ -208,6 +208,8 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Records that were discarded since the attempt began."""
     source_lag: int | None = None
     """Records that the source has and that are not stored, as far as it is known; else None."""
+    source_lag_ms: int | None = None
+    """By how many milliseconds it is behind the source's end, where it knows times; else None."""
 
 
 class ReportRateStatus(msgspec.Struct, frozen=True, tag=True):

@@ -100,9 +100,10 @@ def test_the_status_has_what_the_page_shows(program: Program, door: Routes) -> N
     assert receiver["latencyMs"] == [12.5, 80.0]
     assert receiver["log"]["segments"] == 3
     assert receiver["lagRecords"] is None
-    program.second(10, source_lag=4_000)
+    assert receiver["lagMs"] is None
+    program.second(10, source_lag=4_000, source_lag_ms=1_500)
     (receiver,) = read(door.answer(get("/api/penstock/status")))["receivers"]
-    assert receiver["lagRecords"] == 4_000
+    assert (receiver["lagRecords"], receiver["lagMs"]) == (4_000, 1_500)
     batch = read(door.answer(get(f"/api/penstock/batch?id={START_MS + 2000}")))
     assert batch["inputs"] == [{"stream": 0, "records": 100, "description": "a topic"}]
     assert [operation["jobs"] for operation in batch["operations"]] == [[7, 8], [7, 9]]

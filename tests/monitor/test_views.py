@@ -29,7 +29,7 @@ def running() -> Program:
     program.batch(1, takes_ms=300)
     program.batch(2, takes_ms=1400, errors=("bad",))
     program.batch(3, waits_ms=-1)
-    program.second(8000, rate_s=0.9, busy_s=0.1, source_lag=700)
+    program.second(8000, rate_s=0.9, busy_s=0.1, source_lag=700, source_lag_ms=2500)
     return program
 
 
@@ -56,6 +56,7 @@ def test_prometheus_reads_what_the_model_has() -> None:
     assert of_stream("rate_records_per_second") == 8000
     assert of_stream("log_free_bytes") == 1 << 30
     assert of_stream("source_lag_records") == 700
+    assert of_stream("source_lag_seconds") == 2.5
     assert value("batch_processing_time_seconds_bucket", le="0.5") == 1
     assert value("batch_processing_time_seconds_bucket", le="+Inf") == 2
     assert value("batch_processing_time_seconds_sum") == pytest.approx(1.7)

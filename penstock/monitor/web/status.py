@@ -318,6 +318,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
             "queuedBlocks": pipe.queued_blocks,
             "storedBlocks": pipe.stored_blocks,
             "lagRecords": pipe.source_lag,
+            "lagMs": pipe.source_lag_ms,
             "latencyMs": None if pipe.latency_ms is None else list(pipe.latency_ms),
             "log": None
             if pipe.log is None

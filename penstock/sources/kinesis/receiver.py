@@ -113,6 +113,9 @@ class KinesisReceiver(Receiver):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_reading": None}
 
+    def _source_lag_ms(self) -> int | None:
+        return None if self._reading is None else self._reading.lag_ms()
+
     def onStart(self) -> None:
         """Start the thread that reads."""
         self._reading = Reading(self)

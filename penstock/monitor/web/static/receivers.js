@@ -51,7 +51,7 @@ class Row {
     set(this.cells[2], count(found.recordsPerSecond));
     set(this.cells[3], found.limitPerSecond === null ? "no limit" : `${count(found.limitPerSecond)} (${found.limitBy})`);
     set(this.waits, found.waitsFor ?? (isRunning ? "not known yet" : ""));
-    set(this.cells[5], count(found.lagRecords));
+    set(this.cells[5], Number.isFinite(found.lagMs) ? duration(found.lagMs) : count(found.lagRecords));
     set(this.cells[6], count(found.discardedRecords));
     set(this.cells[7], wrong(found));
     this.cells[7].className = found.troubles.length ? "wrong bad" : "wrong faint";
