@@ -20,6 +20,8 @@ _LONGEST_S = 30.0
 _STEADY_S = 5.0
 """A connection that held that long ends an outage."""
 
+_MOST_AT_ONCE = 10_000
+
 _log = logging.getLogger("penstock.sources")
 
 
@@ -156,3 +158,22 @@ class Messages:
         else:
             batch = pa.RecordBatch.from_struct_array(data)
         return to.store(batch if rows is None else batch.filter(rows), position, ack)
+
+
+class Pace:
+    """How many messages are asked for at once: about so many bytes of them.
+
+    Args:
+        size: The bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.count = 16
+
+    def note(self, number: int, size: int, most: int) -> None:
+        """Take note of what came, and of how many may be asked for at most."""
+        if size > self._size:
+            self.count = max(1, number * self._size // size)
+        elif number >= self.count and 2 * size <= self._size:
+            self.count = min(2 * self.count, most, _MOST_AT_ONCE)

@@ -41,7 +41,7 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.errors import MissingPackageError, PenstockError, text_of
 from penstock.receiver import Receiver, RecordTooLargeError
-from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._common import Messages, Pace, Reconnecting
 from penstock.sources.formats import ValueFormat
 from penstock.threads import OwnedThread
 
@@ -63,7 +63,6 @@ _READ_BYTES = 1 << 20
 """About what one answer should have: the number of entries asked for follows their size."""
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999; ids that a program made may be beyond."""
-_MOST_AT_ONCE = 10_000
 _ACK_AT_ONCE = 1000
 _REMOVE = """
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
@@ -262,7 +261,7 @@ class RedisStreamReceiver(_RedisReceiver):
         self._taken = _Taken()
         self._joined = threading.Event()
         self._lag: int | None = None
-        self._pace = _Pace()
+        self._pace = Pace(_READ_BYTES)
         self._next_claim_s = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -536,7 +535,7 @@ class RedisListReceiver(_RedisReceiver):
 
     def _reset(self) -> None:
         super()._reset()
-        self._pace = _Pace()
+        self._pace = Pace(_READ_BYTES)
         self._told = threading.Event()
         # Elements are counted from the first one of the stream of records.
         self._stored: int | None = None
@@ -894,20 +893,6 @@ class _Taken:
         with self._changed:
             self._woken = True
             self._changed.notify_all()
-
-
-class _Pace:
-    """How many entries are asked for at once: about `_READ_BYTES` of them."""
-
-    def __init__(self) -> None:
-        self.count = 16
-
-    def note(self, number: int, size: int, most: int) -> None:
-        """Take note of what came."""
-        if size > _READ_BYTES:
-            self.count = max(1, number * _READ_BYTES // size)
-        elif number >= self.count and 2 * size <= _READ_BYTES:
-            self.count = min(2 * self.count, most, _MOST_AT_ONCE)
 
 
 def _nothing() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import itertools
 import logging
 import re
 import threading
@@ -37,17 +36,8 @@ CASES: list[SourceCase] = [
 ]
 
 
-_tests = itertools.count()
-
-
-def cases(
-    *, connects: bool = False, refuses: bool = False, keeps: bool = False, each: str = ""
-) -> Any:
-    """Parametrise a test by the cases that have what it is about.
-
-    With some hundred tests that wait for servers, CI runs a third of them, another one of each
-    source; those for which `each` names a mark, or "make test", run with all.
-    """
+def cases(*, connects: bool = False, refuses: bool = False, keeps: bool = False) -> Any:
+    """Parametrise a test by the cases that have what it is about."""
     fitting = [
         case
         for case in CASES
@@ -55,16 +45,7 @@ def cases(
         and (case.refusal is not None or not refuses)
         and (case.claim is not None or not keeps)
     ]
-    test = next(_tests)
-
-    def marks(number: int) -> list[Any]:
-        name = each or ("long" if (number + test) % 3 == 0 else "exhaustive")
-        return [] if name == "make test" else [getattr(pytest.mark, name)]
-
-    found = [
-        pytest.param(case, id=case.name, marks=marks(number)) for number, case in enumerate(fitting)
-    ]
-    return pytest.mark.parametrize("case", found)
+    return pytest.mark.parametrize("case", fitting, ids=lambda case: case.name)
 
 
 class Feed:
@@ -146,7 +127,7 @@ def wait_for_errors(running: RunningReceiver, count: int) -> list[str]:
     return errors
 
 
-@cases(each="make test")
+@cases()
 def test_all_that_is_sent_is_stored_as_it_was_sent(case: SourceCase, tmp_path: Path) -> None:
     with running_with(case, tmp_path) as (feed, running):
         feed.send(feed.numbered(50))
@@ -229,7 +210,7 @@ def test_a_connection_that_is_stalled_is_given_up_or_goes_on(
         feed.wait_until_stored(running)
 
 
-@cases(refuses=True, each="make test")
+@cases(refuses=True)
 def test_a_wrong_secret_is_an_error_that_does_not_show_it(
     case: SourceCase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -301,13 +282,14 @@ class _Fed:
         return self.feed.expected()
 
 
-@cases(keeps=True, each="long")
+@cases(keeps=True)
 def test_the_claim_holds_at_kills(case: SourceCase, tmp_path: Path) -> None:
     _kill(case, tmp_path, 3, 1)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
-@cases(keeps=True, each="exhaustive")
+@cases(keeps=True)
 def test_the_claim_holds_at_many_kills(case: SourceCase, tmp_path: Path) -> None:
     _kill(case, tmp_path, 27, 2)
 

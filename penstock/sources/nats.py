@@ -1,0 +1,669 @@
+"""NATS JetStream: the messages of a stream, as a durable pull consumer has them.
+
+What must hold
+--------------
+
+* A message is acknowledged when it is durable. The position has the sequence numbers of all that
+  is stored, as ranges; a message that is given again, after a kill, a lost connection or a lost
+  acknowledgement, is acknowledged if its number is among them, and stored if not. So each is stored
+  once, in whatever order the server gives it again.
+* Numbers hold for one stream only: the position has its time of creation, and nothing of it counts
+  for a stream that was made anew under the same name. No acknowledgement goes to that one either.
+* The server is told that a message is in progress as long as it waits for its block, so that it is
+  not given again, to this receiver or another one.
+* No more messages are asked for than there is room for; what the client holds is bounded by that,
+  also in bytes.
+* A consumer that vanishes is made again, and begins after the first numbers that are stored without
+  a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from pyspark import StorageLevel
+
+from penstock._arguments import as_count, refused
+from penstock.errors import PenstockError
+from penstock.receiver import RecordTooLargeError
+from penstock.sources._common import Messages, Pace, Reconnecting
+from penstock.sources._on_loop import LoopReceiver
+from penstock.sources.formats import ValueFormat
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+__all__ = ["NatsReceiver"]
+
+_ASK_S = 5.0
+_EXPIRES_S = 5.0
+"""How long the server keeps a request for messages: one may be lost with the consumer's leader."""
+_PAUSE_S = 0.5
+_READ_BYTES = 4 << 20
+_MOST_RANGES = 1000
+"""Ranges of numbers in the position. There are more where receivers that share a consumer get its
+messages by turns; then the lowest are left out, and could come twice."""
+_CONSUMER_IS_GONE = 10014
+_STREAM_IS_GONE = 10059
+_END_S = 2.0
+
+_ENVELOPE = pa.schema(
+    [
+        ("subject", pa.string()),
+        ("sequence", pa.int64()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("headers", pa.map_(pa.string(), pa.string())),
+    ]
+)
+
+_log = logging.getLogger("penstock.sources")
+
+
+class JetStreamError(PenstockError):
+    """JetStream refuses what it was asked for.
+
+    Attributes:
+        code: Its number of the error; 0 where it has none.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _GoneError(PenstockError):
+    """The consumer, or its stream, is another one than before."""
+
+
+class NatsReceiver(LoopReceiver):
+    """Takes the messages of a JetStream stream through a durable pull consumer.
+
+    The consumer is made if it is missing; one that is there keeps its settings. It must be a pull
+    consumer whose messages are acknowledged one by one. Each message is stored once, also after a
+    kill. What a killed receiver had in hand is given again when the consumer's ``ack_wait`` is
+    over, so it comes after later ones.
+
+    Args:
+        servers: ``nats://host:4222``, ``tls://…``, or several; a user and a password may stand in
+            it, and are in no message.
+        stream: The stream, which must be there.
+        consumer: The name of the durable consumer. Several receivers may share one.
+        subjects: Which subjects a new consumer gets; all if empty.
+        start: Where a new consumer begins: ``"all"``, or ``"new"`` for what comes from now on.
+        ack_wait_s: Of a new consumer: seconds after which a message is given again that was neither
+            acknowledged nor told to be in progress.
+        max_pending: How many messages may wait for their blocks; a new consumer's
+            ``max_ack_pending``.
+        domain: The JetStream domain.
+        ca_file: Certificates that the server's is checked against, in PEM, on the executor's host.
+        certificate_file: This client's certificate and key, in PEM.
+        columns: Whether records have columns: ``subject``, ``sequence``, ``time``, ``headers`` and
+            ``value``.
+        values: Makes typed values of the payloads.
+        options: Further arguments of `nats.connect`, such as ``{"user": …, "password": …}`` or
+            ``{"user_credentials": path}``.
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        MissingPackageError: The client is not installed.
+        TypeError, ValueError: An argument is not accepted.
+    """
+
+    requires = ("nats",)
+    extra = "nats"
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        stream: str,
+        consumer: str,
+        *,
+        subjects: str | Sequence[str] = (),
+        start: str = "all",
+        ack_wait_s: float = 30.0,
+        max_pending: int = 20_000,
+        domain: str | None = None,
+        ca_file: str | None = None,
+        certificate_file: str | None = None,
+        columns: bool = False,
+        values: ValueFormat | None = None,
+        options: Mapping[str, Any] | None = None,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(storageLevel)
+        self._servers = [servers] if isinstance(servers, str) else list(servers)
+        places = [_place(each) for each in self._servers]
+        if not places or None in places:
+            # Not shown: it may have a password in it.
+            raise ValueError("servers is not accepted: nats://host:4222 or tls://…, one or more")
+        for name, value in (("stream", stream), ("consumer", consumer)):
+            if not value or set(value) & set(" .*>/\\\t\r\n"):
+                raise ValueError(refused(name, value, "a name without spaces and any of .*>/\\"))
+        if start not in ("all", "new"):
+            raise ValueError(refused("start", start, "'all' or 'new'"))
+        if not ack_wait_s >= 0.1:
+            raise ValueError(refused("ack_wait_s", ack_wait_s, "0.1 seconds or more"))
+        self.stream = stream
+        self.consumer = consumer
+        self.subjects = [subjects] if isinstance(subjects, str) else list(subjects)
+        self.start = start
+        self.ack_wait_s = ack_wait_s
+        self.max_pending = as_count(max_pending, "max_pending", "messages", 1)
+        self.ca_file = ca_file
+        self.certificate_file = certificate_file
+        self._prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+        self._options = {"ping_interval": 5, "max_outstanding_pings": 2, **(options or {})}
+        self._server = f"NATS server at {', '.join(map(str, places))}"
+        self._messages = Messages(_ENVELOPE, columns=columns, values=values)
+        self.schema = self._messages.schema
+        self._lag: int | None = None
+
+    def _source_lag(self) -> int | None:
+        return self._lag
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        from nats.errors import Error
+
+        reconnecting = Reconnecting(self.reportError, self._server)
+        taken = _Taken(self.lastPosition or {})
+        name = f"penstock-nats-store-{self.streamId}"
+        with ThreadPoolExecutor(1, thread_name_prefix=name) as storer:
+            while True:
+                try:
+                    await self._serve(taken, storer, reconnecting)
+                except _GoneError as error:
+                    self.restart(f"{error}; it is asked for again", error)
+                    return
+                except (Error, JetStreamError, OSError, asyncio.TimeoutError) as error:
+                    if self.isStopped():
+                        return
+                    await asyncio.sleep(reconnecting.failed(error))
+
+    async def _serve(
+        self, taken: _Taken, storer: ThreadPoolExecutor, reconnecting: Reconnecting
+    ) -> None:
+        """Connect, and take messages until the connection ends by an error."""
+        import nats
+
+        connection = _Connection()
+        client = await nats.connect(
+            **{
+                "servers": self._servers,
+                "name": f"penstock-{self.streamId}",
+                "allow_reconnect": False,
+                **self._options,
+                **({"tls": self._tls()} if self.ca_file or self.certificate_file else {}),
+                "error_cb": connection.note_error,
+                "closed_cb": connection.note_end,
+            }
+        )
+        connection.client = client
+        taken.has_room = connection.wake
+        loop = asyncio.get_running_loop()
+        helpers: list[asyncio.Task[None]] = []
+        try:
+            config = await self._prepare(client, taken)
+            inbox = client.new_inbox()
+            await client.subscribe(f"{inbox}.*", cb=connection.arrive)
+            await client.subscribe(
+                f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.stream}.{self.consumer}",
+                cb=partial(self._tell_given_up, taken),
+            )
+            # Of a consumer with `backoff`, its times stand in the place of `ack_wait`.
+            ack_wait_s = min([config.get("ack_wait", 30e9), *config.get("backoff", [])]) / 1e9
+            helpers = [
+                loop.create_task(_acknowledge(client, taken)),
+                loop.create_task(_keep(connection, taken, ack_wait_s / 3)),
+            ]
+            reconnecting.connected()
+            await self._pull(connection, taken, storer, inbox, config)
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(_take_leave(connection, taken, taken.not_stored()), _END_S)
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(client.close(), _END_S)
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca_file)
+        if self.certificate_file:
+            context.load_cert_chain(self.certificate_file)
+        return context
+
+    # -- the consumer ----------------------------------------------------------------------------
+
+    async def _prepare(self, client: Client, taken: _Taken) -> dict[str, Any]:
+        """Make sure of stream and consumer, and return the settings of the consumer."""
+        stream = await self._ask(client, f"STREAM.INFO.{self.stream}")
+        change = taken.is_of(stream["created"])
+        if change is _Change.FOR_THIS_START:
+            raise _GoneError(f"the stream {self.stream!r} was made anew")
+        if change is _Change.SINCE_THE_POSITION:
+            self.reportError(
+                f"The stream {self.stream!r} was made anew: its messages count from the first one"
+            )
+        try:
+            consumer = await self._ask(client, f"CONSUMER.INFO.{self.stream}.{self.consumer}")
+        except JetStreamError as error:
+            if error.code != _CONSUMER_IS_GONE:
+                raise
+            if taken.consumer:
+                raise _GoneError(f"the consumer {self.consumer!r} is gone") from error
+            consumer = await self._make(client, taken)
+        if taken.consumer not in ("", consumer["created"]):
+            raise _GoneError(f"the consumer {self.consumer!r} was made anew")
+        taken.consumer = consumer["created"]
+        config: dict[str, Any] = consumer["config"]
+        policy = config.get("ack_policy", "none")
+        if policy != "explicit" or config.get("deliver_subject"):
+            kind = "pushes" if config.get("deliver_subject") else f"has the ack policy {policy!r}"
+            raise JetStreamError(
+                f"the consumer {self.consumer!r} {kind}: a pull consumer with the ack policy "
+                "'explicit' is needed; take another name, and it is made"
+            )
+        return config
+
+    async def _make(self, client: Client, taken: _Taken) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "durable_name": self.consumer,
+            "ack_policy": "explicit",
+            "ack_wait": int(self.ack_wait_s * 1e9),
+            "max_ack_pending": self.max_pending,
+            "max_deliver": -1,
+            "deliver_policy": self.start,
+        }
+        if len(self.subjects) == 1:
+            config["filter_subject"] = self.subjects[0]
+        elif self.subjects:
+            config["filter_subjects"] = self.subjects
+        if stored := taken.stored.first():
+            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": stored[1] + 1}
+            self.reportError(
+                f"The consumer {self.consumer!r} of the stream {self.stream!r} was gone: it is "
+                f"made again, and begins after the message {stored[1]}"
+            )
+        body = {"stream_name": self.stream, "config": config}
+        return await self._ask(
+            client, f"CONSUMER.DURABLE.CREATE.{self.stream}.{self.consumer}", body
+        )
+
+    async def _ask(self, client: Client, what: str, body: object = None) -> dict[str, Any]:
+        from nats.errors import NoRespondersError
+
+        payload = b"" if body is None else json.dumps(body).encode()
+        try:
+            answer = await client.request(f"{self._prefix}.{what}", payload, _ASK_S)
+        except NoRespondersError as error:
+            raise JetStreamError(
+                f"no one answers {self._prefix}: JetStream is not enabled there, or not for this "
+                "account"
+            ) from error
+        except asyncio.TimeoutError as error:
+            # What it does not permit, it says apart from that.
+            why = f": {client.last_error}" if client.last_error else ""
+            raise JetStreamError(f"no answer to {what} within {_ASK_S:g} s{why}") from error
+        found: dict[str, Any] = json.loads(answer.data)
+        if "error" in found:
+            why, code = found["error"].get("description"), found["error"].get("err_code", 0)
+            raise JetStreamError(
+                f"{why} (stream {self.stream!r}, consumer {self.consumer!r})", code
+            )
+        return found
+
+    async def _tell_given_up(self, taken: _Taken, message: Msg) -> None:
+        found = json.loads(message.data)
+        if found["stream_seq"] not in taken.stored:
+            self.reportError(
+                f"The message {found['stream_seq']} of the stream {self.stream!r} was given "
+                f"{found['deliveries']} times and is not given again, by the consumer's "
+                "max_deliver; it is not stored"
+            )
+
+    # -- messages --------------------------------------------------------------------------------
+
+    async def _pull(
+        self,
+        connection: _Connection,
+        taken: _Taken,
+        storer: ThreadPoolExecutor,
+        inbox: str,
+        config: Mapping[str, Any],
+    ) -> None:
+        client = connection.client
+        pace = Pace(_READ_BYTES)
+        subject = f"{self._prefix}.CONSUMER.MSG.NEXT.{self.stream}.{self.consumer}"
+        most = min(self.max_pending, config.get("max_batch") or self.max_pending)
+        expires_s = min(_EXPIRES_S, (config.get("max_expires") or _EXPIRES_S * 1e9) / 1e9)
+        # One message of the largest size fits in always.
+        max_bytes = min(_READ_BYTES + client.max_payload, config.get("max_bytes") or 1 << 40)
+        left = number = 0
+        asked_s = time.monotonic()
+        taken.forget_order()
+        while True:
+            room = self.max_pending - len(taken.waiting)
+            if left <= 0 and room > 0:
+                number += 1
+                left = min(room, pace.count, most)
+                asked = {"batch": left, "expires": int(expires_s * 1e9), "max_bytes": max_bytes}
+                await client.publish(subject, json.dumps(asked).encode(), f"{inbox}.{number}")
+                asked_s = time.monotonic()
+            arrived = await connection.next(_PAUSE_S if left <= 0 else expires_s)
+            messages: list[_Message] = []
+            for message in arrived:
+                if message.reply.startswith("$JS.ACK."):
+                    left -= 1
+                    found = taken.take(message)
+                    if found is not None:
+                        messages.append(found)
+                elif message.subject == f"{inbox}.{number}" and message.headers:
+                    self._look_at_status(message.headers)
+                    left = 0
+            if messages:
+                self._lag = messages[-1].pending
+                size = sum(len(each.payload) for each in messages)
+                pace.note(len(messages), size, most)
+                await asyncio.get_running_loop().run_in_executor(
+                    storer, self._store, taken, messages, asyncio.get_running_loop()
+                )
+            if left > 0 and time.monotonic() > asked_s + 2 * expires_s:
+                left = 0
+
+    def _look_at_status(self, headers: Mapping[str, str]) -> None:
+        """Take note of why a request has ended.
+
+        Raises:
+            _GoneError: The consumer is gone.
+        """
+        status = headers.get("Status", "")
+        why = headers.get("Description", "")
+        if status == "503" or "Consumer Deleted" in why:
+            raise _GoneError(f"the consumer {self.consumer!r} of {self.stream!r} is gone")
+        if status not in ("404", "408") and "Batch Completed" not in why:
+            _log.info("The %s ended a request: %s %s", self._server, status, why)
+
+    def _store(
+        self, taken: _Taken, messages: list[_Message], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """On the storing thread: store messages; halve what does not fit into a block."""
+        before = taken.stored.copy()
+        for each in messages:
+            taken.stored.add(each.first, each.sequence)
+        place = {"created": taken.created, "stored": taken.stored.text()}
+        envelope: dict[str, Sequence[Any]] = {
+            "subject": [each.subject for each in messages],
+            "sequence": [each.sequence for each in messages],
+            "time": [each.time_us for each in messages],
+            "headers": [each.headers for each in messages],
+        }
+        numbers = [each.sequence for each in messages]
+
+        def durable() -> None:
+            with contextlib.suppress(RuntimeError):  # The loop has ended with the source.
+                loop.call_soon_threadsafe(taken.note_durable, numbers)
+
+        try:
+            payloads = [each.payload for each in messages]
+            self._messages.store(self, payloads, envelope, place, durable)
+        except RecordTooLargeError:
+            taken.stored = before
+            half = len(messages) // 2
+            self._store(taken, messages[:half], loop)
+            self._store(taken, messages[half:], loop)
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A message that is to be stored.
+
+    Attributes:
+        first: The first number of those up to `sequence` that are stored with it: between it and
+            the last message there is none of this consumer.
+        pending: How many the consumer has behind it.
+    """
+
+    sequence: int
+    first: int
+    pending: int
+    time_us: int
+    subject: str
+    headers: list[tuple[str, str]]
+    payload: bytes
+
+
+class _Numbers:
+    """Ranges of sequence numbers, in their order."""
+
+    def __init__(self, text: str = "") -> None:
+        pairs = [each.partition("-") for each in text.split()]
+        self._firsts = [int(first) for first, _, _ in pairs]
+        self._lasts = [int(last or first) for first, _, last in pairs]
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self._firsts, number) - 1
+        return at >= 0 and number <= self._lasts[at]
+
+    def first(self) -> tuple[int, int] | None:
+        """Return the lowest range."""
+        return (self._firsts[0], self._lasts[0]) if self._firsts else None
+
+    def add(self, first: int, last: int) -> None:
+        """Add numbers."""
+        firsts, lasts = self._firsts, self._lasts
+        if firsts and firsts[-1] <= first <= lasts[-1] + 1:
+            lasts[-1] = max(last, lasts[-1])
+            return
+        begin = bisect_right(firsts, first)
+        if begin and first <= lasts[begin - 1] + 1:
+            begin -= 1
+        end = begin
+        while end < len(firsts) and firsts[end] <= last + 1:
+            first, last = min(first, firsts[end]), max(last, lasts[end])
+            end += 1
+        firsts[begin:end] = [first]
+        lasts[begin:end] = [last]
+        if len(firsts) > _MOST_RANGES:
+            del firsts[0], lasts[0]
+
+    def copy(self) -> _Numbers:
+        """Return another one with the same."""
+        found = _Numbers()
+        found._firsts, found._lasts = self._firsts.copy(), self._lasts.copy()
+        return found
+
+    def text(self) -> str:
+        """Return them as text for the constructor."""
+        pairs = zip(self._firsts, self._lasts, strict=True)
+        return " ".join(f"{one}-{last}" if one < last else str(one) for one, last in pairs)
+
+
+class _Change:
+    """What a stream's time of creation says."""
+
+    NONE, SINCE_THE_POSITION, FOR_THIS_START = range(3)
+
+
+class _Taken:
+    """What one start has taken, over all connections.
+
+    It is the event loop's, but for `stored`, which the storing thread has while that works.
+
+    Attributes:
+        created: When the stream was made.
+        consumer: When the consumer was made.
+        stored: The numbers of all that is stored.
+        waiting: Where messages are acknowledged that are being stored, by their numbers.
+        due: What can be acknowledged.
+    """
+
+    def __init__(self, position: Mapping[str, Any]) -> None:
+        self.created: str = position.get("created", "")
+        self.consumer = ""
+        self.stored = _Numbers(position.get("stored", ""))
+        self.waiting: dict[int, str] = {}
+        self.due: deque[str] = deque()
+        self.has_due = asyncio.Event()
+        self.has_room: Callable[[], object] = _nothing
+        self._last = (0, 0)
+
+    def is_of(self, created: str) -> int:
+        """Take note of the stream's time of creation; return what that says."""
+        before, self.created = self.created, created
+        if before in ("", created):
+            return _Change.NONE
+        if self.consumer:
+            return _Change.FOR_THIS_START
+        self.stored = _Numbers()
+        return _Change.SINCE_THE_POSITION
+
+    def forget_order(self) -> None:
+        """Begin with another connection, on whose way messages may have been lost."""
+        self._last = (0, 0)
+
+    def take(self, message: Msg) -> _Message | None:
+        """Return what is to be stored of a message; None if it is stored, or being stored."""
+        parts = message.reply.split(".")
+        # A domain and the account's hash may stand before the stream's name.
+        at = 4 if len(parts) == 9 else 6
+        delivered, sequence, place, time_ns, pending = map(int, parts[at : at + 5])
+        last_place, last = self._last
+        self._last = (place, sequence) if delivered == 1 else (0, 0)
+        if sequence in self.waiting:
+            self.waiting[sequence] = message.reply
+            return None
+        if sequence in self.stored:
+            self.due.append(message.reply)
+            self.has_due.set()
+            return None
+        self.waiting[sequence] = message.reply
+        # What the consumer gives for the first time it gives in the order of the stream.
+        is_next = delivered == 1 and last_place and place == last_place + 1
+        first = last + 1 if is_next else sequence
+        headers = list((message.headers or {}).items())
+        return _Message(
+            sequence, first, pending, time_ns // 1000, message.subject, headers, message.data
+        )
+
+    def note_durable(self, numbers: list[int]) -> None:
+        """Take note that messages can be acknowledged."""
+        self.due.extend(self.waiting.pop(number) for number in numbers)
+        self.has_due.set()
+        self.has_room()
+
+    def not_stored(self) -> list[str]:
+        """Forget what was taken and is not stored; return where the server can be told so."""
+        numbers = [number for number in self.waiting if number not in self.stored]
+        return [self.waiting.pop(number) for number in numbers]
+
+
+class _Connection:
+    """What arrives on one connection."""
+
+    client: Client
+
+    def __init__(self) -> None:
+        self.arrived: deque[Msg] = deque()
+        self._changed = asyncio.Event()
+        self._is_over = False
+        self._error: Exception | None = None
+
+    async def arrive(self, message: Msg) -> None:
+        """Take a message, or a status."""
+        self.arrived.append(message)
+        self._changed.set()
+
+    def wake(self) -> None:
+        """End a wait for messages."""
+        self._changed.set()
+
+    async def note_error(self, error: Exception) -> None:
+        """Take note of why it will end."""
+        self._error = error
+        _log.info("An error of the connection to NATS: %s", error)
+
+    async def note_end(self) -> None:
+        """Take note of its end."""
+        self._is_over = True
+        self._changed.set()
+
+    async def next(self, timeout_s: float) -> list[Msg]:
+        """Wait for messages, and return those that have arrived; maybe none.
+
+        Raises:
+            ConnectionError: It is over.
+        """
+        if not self.arrived:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), timeout_s)
+        self._changed.clear()
+        found = list(self.arrived)
+        self.arrived.clear()
+        if self._is_over and not found:
+            raise self._error or self.client.last_error or ConnectionError("the connection ended")
+        return found
+
+
+async def _acknowledge(client: Client, taken: _Taken) -> None:
+    """Acknowledge what is due. What is not, as the connection has ended, comes again."""
+    from nats.errors import Error
+
+    with contextlib.suppress(Error, OSError):
+        while True:
+            await taken.has_due.wait()
+            taken.has_due.clear()
+            while taken.due:
+                await client.publish(taken.due.popleft())
+
+
+async def _keep(connection: _Connection, taken: _Taken, every_s: float) -> None:
+    """Tell the server every so often that messages are in progress."""
+    from nats.errors import Error
+
+    with contextlib.suppress(Error, OSError):
+        while True:
+            await asyncio.sleep(every_s)
+            replies = [*taken.waiting.values(), *(each.reply for each in connection.arrived)]
+            for reply in replies:
+                if reply:
+                    await connection.client.publish(reply, b"+WPI")
+
+
+async def _take_leave(connection: _Connection, taken: _Taken, not_stored: Sequence[str]) -> None:
+    """Acknowledge what is durable, and let the server give again at once what is not stored."""
+    client = connection.client
+    while taken.due:
+        await client.publish(taken.due.popleft())
+    for reply in (*not_stored, *(each.reply for each in connection.arrived if each.reply)):
+        await client.publish(reply, b"-NAK")
+    await client.flush()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _place(address: object) -> str | None:
+    """Return the host and port of a server's address; None if it is none."""
+    if not isinstance(address, str):
+        return None
+    parts = urlsplit(address)
+    if parts.scheme not in ("nats", "tls", "ws", "wss"):
+        return None
+    return parts.netloc.rpartition("@")[2] or None

@@ -1,0 +1,240 @@
+"""NATS JetStream as a source, with a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import NotFoundError
+
+from penstock.sources.formats import JsonFormat
+from penstock.sources.nats import NatsReceiver, _Numbers
+from penstock.testing import run_receiver
+from tests.bounds import HANG_S
+from tests.services.nats import NatsServer, make_server
+
+pytestmark = pytest.mark.slow
+QUICK = {"spark.streaming.blockInterval": "20ms", "spark.streaming.receiverRestartDelay": "50"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: Any) -> Iterator[NatsServer]:
+    running = make_server(tmp_path_factory.mktemp("nats"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def server(shared: NatsServer) -> NatsServer:
+    """A server that has a stream ``s``, which is empty."""
+
+    async def make(js: Any) -> None:
+        with contextlib.suppress(NotFoundError):
+            await js.delete_stream("s")
+        await js.add_stream(name="s", subjects=["s.>"])
+
+    shared.do(make)
+    return shared
+
+
+def send(server: NatsServer, *payloads: bytes, subject: str = "s.a", **asked: Any) -> None:
+    async def publish(js: Any) -> None:
+        for payload in payloads:
+            await js.publish(subject, payload, **asked)
+
+    server.do(publish)
+
+
+def info(server: NatsServer) -> Any:
+    return server.do(lambda js: js.consumer_info("s", "c"))
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    end_s = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < end_s, f"no {what}"
+        time.sleep(0.02)
+
+
+def reader(server: NatsServer, **asked: Any) -> NatsReceiver:
+    return NatsReceiver(server.address, "s", "c", **{"ack_wait_s": 1.0, **asked})
+
+
+def test_messages_are_stored_and_acknowledged_with_a_short_position(server: NatsServer) -> None:
+    send(server, *(b"%d" % number for number in range(200)))
+    with run_receiver(reader(server), settings=QUICK) as running:
+        assert running.wait_for_records(200) == [b"%d" % number for number in range(200)]
+        wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
+        assert running.position["stored"] == "1-200"
+
+
+def test_a_consumer_of_some_subjects_has_a_short_position_too(server: NatsServer) -> None:
+    for number in range(5):
+        send(server, b"%d" % number, subject="s.a")
+        send(server, b"not this one", subject="s.b")
+    with run_receiver(reader(server, subjects="s.a"), settings=QUICK) as running:
+        assert running.wait_for_records(5) == [b"0", b"1", b"2", b"3", b"4"]
+        assert running.position["stored"] == "1-9"
+
+
+def test_the_envelope_comes_as_columns(server: NatsServer) -> None:
+    send(server, b'{"n": 7}', headers={"kind": "x"})
+    send(server, b"{")
+    values = JsonFormat(pa.schema([("n", pa.int64())]))
+    with run_receiver(reader(server, columns=True, values=values), settings=QUICK) as running:
+        (record,) = running.wait_for_records(1)
+        wait_until(lambda: running.discarded, "dead letter")
+        assert running.discarded[0][0] == b"{"
+        wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
+    assert (record["subject"], record["sequence"], record["value"]) == ("s.a", 1, {"n": 7})
+    assert dict(record["headers"]) == {"kind": "x"}
+
+
+def test_what_waits_for_its_block_is_not_given_again(server: NatsServer) -> None:
+    send(server, b"a")
+    with run_receiver(reader(server, ack_wait_s=0.3), settings=QUICK) as running:
+        running.hold()
+        running.wait_for_records(1)
+        time.sleep(1)
+        found = info(server)
+        assert (found.num_ack_pending, found.num_redelivered) == (1, 0)
+        running.go_on()
+        wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
+
+
+def test_what_was_given_to_another_and_not_acknowledged_is_stored(server: NatsServer) -> None:
+    """It comes after messages with higher numbers."""
+
+    async def take(js: Any) -> None:
+        subscription = await js.pull_subscribe_bind("c", "s")
+        assert len(await subscription.fetch(2)) == 2
+
+    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT, ack_wait=1)
+    server.do(lambda js: js.add_consumer("s", config))
+    send(server, b"1", b"2", b"3")
+    server.do(take)
+    with run_receiver(reader(server), settings=QUICK) as running:
+        assert running.wait_for_records(1) == [b"3"]
+        assert running.wait_for_records(3) == [b"3", b"1", b"2"]
+        wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
+        assert running.position["stored"] == "1-3"
+
+
+def test_what_is_given_too_often_is_reported(server: NatsServer) -> None:
+    async def take(js: Any) -> None:
+        subscription = await js.pull_subscribe_bind("c", "s")
+        await subscription.fetch(1)
+
+    config = ConsumerConfig(
+        durable_name="c", ack_policy=AckPolicy.EXPLICIT, ack_wait=1, max_deliver=1
+    )
+    server.do(lambda js: js.add_consumer("s", config))
+    with run_receiver(reader(server), settings=QUICK) as running:
+        send(server, b"1")
+        running.wait_for_records(1)
+        running.stop()
+        send(server, b"2")
+        server.do(take)
+        running.start()
+        running.wait_for_error("The message 2 of the stream 's' was given 1 times")
+
+
+def test_two_receivers_share_a_consumer(server: NatsServer) -> None:
+    with (
+        run_receiver(reader(server), settings=QUICK) as one,
+        run_receiver(reader(server), settings=QUICK) as other,
+    ):
+        send(server, *(b"%d" % number for number in range(300)))
+        wait_until(lambda: len(one.records) + len(other.records) >= 300, "records")
+        wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
+        found = sorted(one.records + other.records, key=int)
+        assert found == [b"%d" % number for number in range(300)]
+
+
+def test_a_consumer_that_vanishes_is_made_again_after_what_is_stored(server: NatsServer) -> None:
+    send(server, b"1", b"2")
+    with run_receiver(reader(server), settings=QUICK) as running:
+        running.wait_for_records(2)
+        server.do(lambda js: js.delete_consumer("s", "c"))
+        send(server, b"3")
+        assert running.wait_for_records(3) == [b"1", b"2", b"3"]
+        running.wait_for_error("made again, and begins after the message 2")
+
+
+def test_a_stream_that_is_made_anew_is_read_from_its_first_message(server: NatsServer) -> None:
+    send(server, b"1", b"2")
+    with run_receiver(reader(server), settings=QUICK) as running:
+        running.wait_for_records(2)
+        server.do(lambda js: js.delete_stream("s"))
+        running.wait_for_error("stream not found")
+        server.do(lambda js: js.add_stream(name="s", subjects=["s.>"]))
+        send(server, b"new 1", b"new 2", b"new 3")
+        found = running.wait_for_records(5)
+        assert found == [b"1", b"2", b"new 1", b"new 2", b"new 3"]
+        running.wait_for_error("was made anew")
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (ConsumerConfig(ack_policy=AckPolicy.NONE), "has the ack policy 'none'"),
+        (ConsumerConfig(ack_policy=AckPolicy.ALL), "has the ack policy 'all'"),
+        (ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, deliver_subject="x"), "pushes"),
+    ],
+)
+def test_a_consumer_that_would_lose_messages_is_refused(
+    server: NatsServer, config: ConsumerConfig, why: str
+) -> None:
+    config.durable_name = "c"
+    server.do(lambda js: js.add_consumer("s", config))
+    with run_receiver(reader(server), settings=QUICK) as running:
+        running.wait_for_error(why)
+
+
+def test_a_server_without_jetstream_is_told_from_one_that_is_away(server: NatsServer) -> None:
+    receiver = NatsReceiver(server.address, "s", "c", domain="elsewhere")
+    with run_receiver(receiver, settings=QUICK) as running:
+        running.wait_for_error("JetStream is not enabled there, or not for this account")
+
+
+def test_texts_that_are_not_utf8_stop_nothing(server: NatsServer) -> None:
+    """Headers are bytes to the server."""
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        raw.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n')
+        head = b"NATS/1.0\r\nkind: \xff\r\n\r\n"
+        raw.sendall(b"HPUB s.a %d %d\r\n%sbody\r\nPING\r\n" % (len(head), len(head) + 4, head))
+        raw.settimeout(HANG_S)
+        while b"PONG" not in raw.recv(1 << 16):
+            pass
+    send(server, b"next")
+    with run_receiver(reader(server, columns=True), settings=QUICK) as running:
+        first, second = running.wait_for_records(2)
+    assert [first["value"], second["value"]] == [b"body", b"next"]
+
+
+@pytest.mark.parametrize("servers", ["", "http://u:secret@h", [], ["nats://h:1", "h:2"], 7])
+def test_an_address_that_is_not_accepted_is_named_without_its_secret(servers: Any) -> None:
+    with pytest.raises((ValueError, TypeError)) as raised:
+        NatsReceiver(servers, "s", "c")
+    assert "secret" not in str(raised.value)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=30))
+def test_ranges_of_numbers_are_the_set_of_them(added: list[tuple[int, int]]) -> None:
+    numbers, model = _Numbers(), set()
+    for first, more in added:
+        numbers.add(first, first + more)
+        model |= set(range(first, first + more + 1))
+        again = _Numbers(numbers.text())
+        for found in (numbers, again, numbers.copy()):
+            assert {one for one in range(-1, 40) if one in found} == model
+        assert len(numbers.text().split()) == len([one for one in model if one - 1 not in model])
