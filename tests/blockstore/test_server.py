@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -835,11 +836,20 @@ def test_it_leaves_all_as_it_is_when_the_driver_was_silent_before_it_was_up(host
     assert host.log_folder().exists()
 
 
-def test_it_ends_when_the_application_ended_before_it_was_up(host: Host) -> None:
+def test_it_ends_when_the_application_ended_before_it_was_up(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host.memory_block(b"x")
     host.segment_block(b"x")
     host.server.stop()
     errors: list[BaseException] = []
+    is_locked, has_ended = threading.Event(), threading.Event()
+    popen = subprocess.Popen
+
+    def held(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        is_locked.set()
+        assert has_ended.wait(WAIT_S)
+        return popen(*args, **options)
 
     def start() -> None:
         try:
@@ -847,16 +857,15 @@ def test_it_ends_when_the_application_ended_before_it_was_up(host: Host) -> None
         except BlockServerError as error:
             errors.append(error)
 
+    monkeypatch.setattr("penstock.blockstore.launch.subprocess.Popen", held)
     starting = threading.Thread(target=start)
     starting.start()
-    pause = threading.Event()
-    while not os.path.exists(lock_path(host.launch)):
-        assert starting.is_alive()
-        pause.wait(0.01)
+    assert is_locked.wait(WAIT_S)
     end_on_this_host(APPLICATION, block_log_root=str(host.root), memory_folder=str(host.memory))
     assert not host.memory_path().exists()
     # The lock lies beside the logs of a real application; here it does not.
     os.unlink(lock_path(host.launch))
+    has_ended.set()
     starting.join(WAIT_S)
     assert "lock file is gone" in str(errors[0])
     assert host.log_folder().exists()
