@@ -57,6 +57,10 @@ _SECTIONS = {
             "replay.cli",
             "write what a stream received, as far as its logs have it, to a file",
         ),
+        "record": (
+            "replay.cli",
+            "copy what a stream receives, as it comes, to play it back in tests",
+        ),
         "consumers": (
             "sql.cli",
             "look at who reads the streams of a ReceiverHost, and forget some",
@@ -68,7 +72,7 @@ _SECTIONS = {
 }
 """Where each command is, and what it does."""
 _COMMANDS = {name: found for section in _SECTIONS.values() for name, found in section.items()}
-_OF_FOLDERS = ("checkpoint", "consumers", "dead-letters", "doctor", "replay", "wal")
+_OF_FOLDERS = ("checkpoint", "consumers", "dead-letters", "doctor", "record", "replay", "wal")
 _COMPLETE = "_PENSTOCK_COMPLETE"
 
 

@@ -525,19 +525,20 @@ def _from_memory(place: MemoryPlace, sequence: int, stack: contextlib.ExitStack)
 def _from_segment(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> Block:
-    return parse_block(_payload_in(place, sequence, cipher, stack))
+    return parse_block(payload_in(place, sequence, cipher, stack))
 
 
 def _from_copy(
     replica: ReplicaPlace, block_id: str, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> Block:
-    payload = _payload_in(replica.segment, replica.sequence, None, stack)
+    payload = payload_in(replica.segment, replica.sequence, None, stack)
     return parse_block(opened_copy(cipher, block_id, payload))
 
 
-def _payload_in(
+def payload_in(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> memoryview:
+    """Return the payload of a block in a log on this host, valid until the stack is closed."""
     path = segment_path(place.folder, place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
     return parse_record(record, expected_sequence=sequence, cipher=cipher)

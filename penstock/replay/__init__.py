@@ -22,7 +22,8 @@ the ledger says.
 `_history`     `History`: the segments of a folder's streams; `Window`
 `_read`        `read` and `read_rdd`, which read them in Spark's tasks
 `_receiver`    `ReplayReceiver`, which stores them again in another program
-`cli`          ``penstock replay``, which writes them to a file
+`_record`      copies them, as they come, into a folder that is read in the same way
+`cli`          ``penstock replay``, which writes them to a file; ``penstock record``
 =============  =========================================================
 
 Time counts by blocks: each has the time at which it was sealed, which is up to a block interval

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
+
 from penstock._arguments import refused
 from penstock.blockstore import Block
 from penstock.blockstore.reader import read_segment
@@ -14,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
 from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
+from penstock.wire.messages import ReceivedBlockInfo
 
 _GONE = (FileNotFoundError, SegmentNotFoundError)
 _MAY_BE_GONE = (
@@ -150,6 +153,35 @@ class History:
         Raises:
             HistoryError: There is no such stream.
         """
+        return tuple(
+            replace(segment, folder=self._as_it_lies_now(segment.folder))
+            for segment in self._ledger.logged_segments(self._number(stream))
+        )
+
+    def blocks(self, stream: str | int) -> tuple[ReceivedBlockInfo, ...]:
+        """Return the logged blocks of a stream that are not cleaned up, in order.
+
+        Raises:
+            HistoryError: There is no such stream.
+        """
+        found: list[ReceivedBlockInfo] = []
+        for block in self._ledger.logged_blocks(self._number(stream)):
+            assert block.segment is not None
+            folder = self._as_it_lies_now(block.segment.folder)
+            segment = msgspec.structs.replace(block.segment, folder=folder)
+            found.append(msgspec.structs.replace(block, segment=segment))
+        return tuple(found)
+
+    def name_of(self, stream: str | int) -> str:
+        """Return the name of a stream.
+
+        Raises:
+            HistoryError: There is no such stream.
+        """
+        number = self._number(stream)
+        return next(name for name, n in self._ledger.stream_numbers().items() if n == number)
+
+    def _number(self, stream: str | int) -> int:
         numbers = self._ledger.stream_numbers()
         number = stream if isinstance(stream, int) else numbers.get(stream)
         if isinstance(stream, str) and number is None and stream.isdecimal():
@@ -159,13 +191,11 @@ class History:
             raise HistoryError(
                 self._folder, f"there is no stream {stream!r}; it has these: {known}"
             )
-        return tuple(map(self._as_it_lies_now, self._ledger.logged_segments(number)))
+        return number
 
-    def _as_it_lies_now(self, segment: LoggedSegment) -> LoggedSegment:
-        name = os.path.basename(segment.folder)
-        if name not in self._attempts:
-            return segment
-        return replace(segment, folder=os.path.join(self._blocks, name))
+    def _as_it_lies_now(self, folder: str) -> str:
+        name = os.path.basename(folder)
+        return os.path.join(self._blocks, name) if name in self._attempts else folder
 
 
 def blocks_of(

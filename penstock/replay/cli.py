@@ -1,4 +1,4 @@
-"""``penstock replay``: write what a stream's receivers stored to a file."""
+"""``penstock replay`` and ``penstock record``: what a stream's receivers stored, elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import base64
 import json
 import math
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
@@ -16,7 +18,7 @@ import click
 import pyarrow as pa
 
 from penstock.blockstore.arrow_frames import plain_schema
-from penstock.commands import Command
+from penstock.commands import Command, Seconds
 from penstock.host.encryption import recovery_encryption
 from penstock.replay._read import find, first_schema, rows, tables
 from penstock.whole_files import whole_file
@@ -99,6 +101,54 @@ def replay(
         raise ValueError(str(error)) from error
     print(f"{records} records written to {output}", file=sys.stderr)
     return 0
+
+
+@click.command(
+    cls=Command,
+    epilog="""\
+exit codes: 0 recorded, 1 no record came, or blocks were let go before they were copied, 2 wrong
+            usage, no such folder or stream, it cannot be read or written
+""",
+)
+@click.argument("folder", metavar="FOLDER")
+@click.option("--stream", required=True, help="Its name or number.")
+@click.option("--output", metavar="DIR", required=True, help="One that is not there yet.")
+@click.option("--for", "for_s", type=Seconds(), metavar="SECONDS", help="End after so long.")
+def record(folder: str, stream: str, output: str, for_s: float | None) -> int:
+    """Copy what the receivers of a stream store, as it comes, into a folder of its own.
+
+    FOLDER is the checkpoint directory or the log folder of a program that runs; nothing in it is
+    changed. Recorded are the blocks that are there, and those that come until Ctrl-C, with their
+    times and positions. DIR is then read as the folder of a program is: by ReplayReceiver, which
+    stores the records again at their pace or faster, and by penstock replay.
+
+    Where blocks were let go before they were copied, have them kept for longer:
+    spark.penstock.wal.retention. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY,
+    and DIR is encrypted with it.
+    """
+    from penstock.replay._record import record as copy_blocks
+
+    stopped = threading.Event()
+    before = {
+        number: signal.signal(number, lambda number, frame: stopped.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        encryption = recovery_encryption(None, os.environ)
+        found = copy_blocks(
+            folder, stream, output, encryption=encryption, stopped=stopped, for_s=for_s
+        )
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    print(f"{found.records} records in {found.blocks} blocks, in {output}", file=sys.stderr)
+    if found.missed:
+        print(
+            f"penstock record: {found.missed} blocks were let go before they were copied; have "
+            "them kept for longer (spark.penstock.wal.retention)",
+            file=sys.stderr,
+        )
+    return 0 if found.blocks and not found.missed else 1
 
 
 _Writer = Callable[[pa.Schema, Iterator[pa.RecordBatch], IO[bytes]], int]

@@ -817,6 +817,12 @@ class ReceivedBlockTracker:
             streams = self._state.streams.items()
             return {found.name: number for number, found in streams if found.name}
 
+    def logged_blocks(self, stream_id: int) -> tuple[ReceivedBlockInfo, ...]:
+        """Return the blocks of a stream that are in a log and not yet cleaned up, in order (I5)."""
+        with self._state_lock:
+            blocks = self._state.blocks_of(stream_id)
+            return tuple(block for block in blocks if block.segment is not None)
+
     def logged_segments(self, stream_id: int) -> tuple[LoggedSegment, ...]:
         """Return where the receivers' logs have the blocks of a stream, in order (I5).
 
