@@ -778,6 +778,7 @@ PLACES: dict[str, Case | None] = {
     "sources/_http_server.py:HttpServer.__init__": attempt_ends(
         "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server
     ),
+    "sources/_on_loop.py:Batches.__init__": None,
     "sources/_on_loop.py:_LoopThread.start": attempt_ends(
         "penstock.sources._on_loop._LoopThread._run", "penstock-http-3", http_server
     ),

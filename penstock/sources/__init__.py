@@ -16,7 +16,7 @@ module, which needs the extra of its name only where the receiver runs.
 `_http_keys`       which requests are stored already
 `_signatures`      signatures of webhooks
 `websocket`        a WebSocket's messages
-`server_sent`      a stream of server-sent events
+`server_sent`      a stream of server-sent events; `_event_stream`: its parser
 `mqtt`             an MQTT broker's messages; `_mqtt_session`: one start of it, `_mqtt_client`:
                    paho's client, which acknowledges when it is told to
 `amqp`             a queue of RabbitMQ
@@ -37,6 +37,7 @@ module, which needs the extra of its name only where the receiver runs.
 `_aws`             what the sources of AWS share: clients, and what errors mean
 `_client_session`  one start of a receiver whose client wants a thread of its own
 `_on_loop`         receivers on an event loop of their own
+`_urls`            URLs, shown without secrets
 =================  ===============================================================================
 """
 

@@ -1,52 +1,60 @@
 """`Keys`: which requests are stored already, by the name that their sender gives them.
 
 What must hold: a request whose records are durable is never stored again while its key is known,
-and a key is known only if its records are durable, or about to be. So the last keys are part of
-the stream's position, which becomes durable together with the records or not at all.
+and a key is known only if its records are durable, or about to be. So keys are part of the stream's
+position, which becomes durable together with the records or not at all: a `dict` of numbered
+chunks, of which each call of `store` changes the last one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
+
+from penstock.receiver import PositionChanges
 
 _KEY, _BODY = 10, 6
 """Bytes of the digests of a key and of a body: what is kept of them."""
 
-_IN_MEMORY = 100_000
-"""Keys that are known as long as the process lives; the last of them also after its end."""
+_ENTRY = _KEY + _BODY
+_CHUNK = 64
+"""Entries of a chunk."""
 
 
 class Keys:
-    """The keys of requests. `find` and `add` are of the event loop, the rest of one other thread.
+    """The keys of requests.
+
+    `changes_with` and `stored` are of the thread that stores, the rest of the event loop.
 
     Args:
-        durable: How many of the last ones are part of the position.
+        remembered: How many of the last ones are known.
         position: The last durable position of the stream, or None.
     """
 
-    def __init__(self, durable: int, position: Any) -> None:
-        self._durable = durable
+    def __init__(self, remembered: int, position: Any) -> None:
+        self._remembered = remembered
+        self._chunks = -(-remembered // _CHUNK) + 1
         # Of a key: what is known of its body, and the future of one that is not durable yet.
         self._known: OrderedDict[bytes, tuple[bytes, asyncio.Future[None] | None]] = OrderedDict()
-        kept = position.get("keys", b"") if isinstance(position, dict) else b""
-        size = _KEY + _BODY
-        entries = [kept[at : at + size] for at in range(0, len(kept), size)]
-        self._last: deque[bytes] = deque(entries, maxlen=durable)
-        for entry in entries:
-            self._known[entry[:_KEY]] = entry[_KEY:], None
         self._pending = 0
+        kept = {int(number): chunk for number, chunk in (position or {}).items()}
+        for _, chunk in sorted(kept.items()):
+            for at in range(0, len(chunk), _ENTRY):
+                self._known[chunk[at : at + _KEY]] = chunk[at + _KEY : at + _ENTRY], None
+        self._last = self._next = max(kept, default=0), kept.get(max(kept, default=0), b"")
+        self._oldest = min(kept, default=0)
+        self._forget()
 
     @property
     def is_full(self) -> bool:
-        """Whether as many are to become durable as a position names.
+        """Whether as many are to become durable as are known.
 
         More would not all be known after a kill that left them without an answer.
         """
-        return self._pending >= self._durable
+        return self._pending >= self._remembered
 
     def find(self, entry: bytes) -> tuple[bool, asyncio.Future[None] | None] | None:
         """Return whether a request that is known had the same body, and the future of it.
@@ -67,22 +75,32 @@ class Keys:
                 del self._known[entry[:_KEY]]
                 return
             self._known[entry[:_KEY]] = entry[_KEY:], None
-            while len(self._known) - self._pending > _IN_MEMORY:
-                self._forget_oldest()
+            self._forget()
 
         durable.add_done_callback(is_settled)
 
-    def _forget_oldest(self) -> None:
-        oldest = next(key for key, (_, pending) in self._known.items() if pending is None)
-        del self._known[oldest]
+    def _forget(self) -> None:
+        while len(self._known) - self._pending > self._remembered:
+            del self._known[next(key for key, (_, later) in self._known.items() if later is None)]
 
-    def position_with(self, entries: Iterable[bytes]) -> dict[str, bytes]:
-        """Return the position once these requests are stored, too. See `stored`."""
-        return {"keys": b"".join(deque((*self._last, *entries), maxlen=self._durable))}
+    def changes_with(self, entries: Iterable[bytes]) -> PositionChanges:
+        """Return what changes of the position when these are stored, too; see `stored`."""
+        number, chunk = self._last
+        changes: dict[str, bytes | None] = {}
+        for entry in entries:
+            if len(chunk) >= _CHUNK * _ENTRY:
+                number, chunk = number + 1, b""
+            chunk += entry
+            changes[str(number)] = chunk
+        self._next = number, chunk
+        for old in range(self._oldest, number - self._chunks + 1):
+            changes[str(old)] = None
+        return PositionChanges(changes)
 
-    def stored(self, entries: Iterable[bytes]) -> None:
-        """Take note that these are in a block with the position that names them."""
-        self._last.extend(entries)
+    def stored(self) -> None:
+        """Take note that what `changes_with` returned last is in a block."""
+        self._last = self._next
+        self._oldest = max(self._oldest, self._last[0] - self._chunks + 1)
 
 
 def entry_of(path: str, key: str, body: bytes) -> bytes:

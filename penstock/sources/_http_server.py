@@ -327,7 +327,7 @@ class HttpServer:
         receiver = self._receiver
         entries = [each.entry for each in group if each.entry is not None]
         # All records of a call with a position are in one block together with it.
-        position = self._keys.position_with(entries) if entries else None
+        position = self._keys.changes_with(entries) if entries else None
         futures = [each.durable for each in group]
         ack = partial(resolve, futures)
         lines = [each.content.lines for each in group if each.content.lines is not None]
@@ -348,7 +348,8 @@ class HttpServer:
                 receiver.reportError(f"A request could not be stored: {text_of(error)}", error)
             resolve(futures, error)
         else:
-            self._keys.stored(entries)
+            if entries:
+                self._keys.stored()
 
 
 class _Hand:

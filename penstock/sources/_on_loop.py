@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import importlib.util
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ClassVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pyspark import StorageLevel
 
@@ -17,6 +19,13 @@ from penstock.threads import OwnedThread
 
 _END_S = 4.0
 """How long a source may take to end: less than `onStop` may take at least."""
+
+
+_DRAIN_S = 2.0
+_IN_HAND = 1_000
+_IN_HAND_BYTES = 4 << 20
+
+T = TypeVar("T")
 
 
 class _LoopThread:
@@ -82,7 +91,7 @@ class LoopReceiver(Receiver):
         return {name: value for name, value in state.items() if name != "_running"}
 
     async def _main(self) -> None:
-        """Take records until it is cancelled."""
+        """Take records until it is cancelled, or the source has ended for good."""
         raise TypeError(f"{type(self).__name__} must define _main()")
 
     def onStart(self) -> None:
@@ -99,15 +108,16 @@ class LoopReceiver(Receiver):
         running.thread.join(_END_S)
 
     async def _guarded(self) -> None:
+        name = type(self).__name__
         try:
             await self._main()
         except Exception as error:  # noqa: BLE001  # it is reported, with its traceback
             if not self.isStopped():
-                self.restart(f"Error in {self._describe()}: {typed_text(error)}", error)
-
-    def _describe(self) -> str:
-        """Name it, for messages."""
-        return type(self).__name__
+                self.restart(f"Error in {name}: {typed_text(error)}", error)
+        else:
+            ended = f"Source ended: {name} of receiver {self.streamId} gets no more records"
+            self.reportError(ended)
+            self._attached().finish(ended)
 
 
 def resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None = None) -> None:
@@ -125,3 +135,75 @@ def resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None
     if futures:
         with contextlib.suppress(RuntimeError):
             futures[0].get_loop().call_soon_threadsafe(settle)
+
+
+class Batches(Generic[T]):
+    """Hands what a loop takes to a thread that stores it, all that has come meanwhile at once.
+
+    The loop goes on while the thread waits in `store`, until too much is in hand; then it waits in
+    `add`, and so reads no more from its source. A context manager of a task: an error of `store`
+    ends the task, and is raised at the end. There what is in hand is stored, if that takes no
+    longer than a stop allows.
+
+    Args:
+        store: Stores one or more in the thread, in their order.
+        name: The thread is called ``penstock-<name>``.
+    """
+
+    def __init__(self, store: Callable[[list[T]], None], name: str) -> None:
+        self._store = store
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{name}")
+        self._waiting: list[T] = []
+        self._bytes = 0
+        self._storing: asyncio.Future[None] | None = None
+        self._moved = asyncio.Event()
+        self._error: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too much is in hand."""
+        return self._bytes > _IN_HAND_BYTES or len(self._waiting) > _IN_HAND
+
+    async def __aenter__(self) -> Batches[T]:
+        self._task = asyncio.current_task()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._task = None
+        end_s = time.monotonic() + _DRAIN_S
+        try:
+            while self._storing is not None and (left_s := end_s - time.monotonic()) > 0:
+                await asyncio.wait([self._storing], timeout=left_s)
+                await asyncio.sleep(0)
+        finally:
+            self._pool.shutdown(wait=False)
+        if self._error is not None:
+            raise self._error
+
+    async def add(self, item: T, size: int) -> None:
+        """Take something of so many bytes; may wait."""
+        self._waiting.append(item)
+        self._bytes += size
+        if self._storing is None:
+            self._begin()
+        while self.is_full:
+            self._moved.clear()
+            await self._moved.wait()
+
+    def _begin(self) -> None:
+        items, self._waiting, self._bytes = self._waiting, [], 0
+        loop = asyncio.get_running_loop()
+        self._storing = loop.run_in_executor(self._pool, self._store, items)
+        self._storing.add_done_callback(self._stored)
+
+    def _stored(self, storing: asyncio.Future[None]) -> None:
+        self._storing = None
+        self._error = None if storing.cancelled() else storing.exception()
+        if self._error is not None:
+            if self._task is not None:
+                self._task.cancel()
+            return
+        if self._waiting:
+            self._begin()
+        self._moved.set()

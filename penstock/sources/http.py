@@ -9,8 +9,8 @@ What must hold
   of them is stored.
 * A request with a key is stored once: its key becomes durable with its records, as part of the
   stream's position. What is sent again is answered, as long as the key is among those that are
-  remembered: the last `keys` of the stream, after a kill too, and up to 100,000 in one process.
-  Without a key a request whose answer was lost is stored twice.
+  remembered: the last `keys` of the stream, after a kill too. Without a key a request whose answer
+  was lost is stored twice.
 * While the stream is held, by its rate or by a full queue, requests are refused with 503 and
   ``Retry-After``; what is in memory stays bounded, whatever is sent and however slowly.
 
@@ -47,9 +47,6 @@ __all__ = [
     "StripeSignature",
 ]
 
-_MOST_KEYS = 3_500
-"""What a position has room for."""
-
 
 class HttpReceiver(LoopReceiver):
     """Stores what is sent to it by POST or PUT, and answers when it is durable.
@@ -75,7 +72,7 @@ class HttpReceiver(LoopReceiver):
             of each request are stored, as columns beside ``value``.
         values: Makes typed columns of the records, such as `JsonFormat`.
         keyHeader: The header that names a request which may be sent again.
-        keys: How many of the last of these names outlive the process; 1 to 3,500.
+        keys: How many of the last of these names are remembered, after a kill, too; 16 bytes each.
         signature: Checks the sender's signature, and names the request; see `GitHubSignature`,
             `StripeSignature` and `StandardWebhooksSignature`.
         token: What a sender must give as ``Authorization: Bearer``; never shown.
@@ -108,7 +105,7 @@ class HttpReceiver(LoopReceiver):
         columns: bool = False,
         values: ValueFormat | None = None,
         keyHeader: str = "Idempotency-Key",
-        keys: int = 1_000,
+        keys: int = 10_000,
         signature: Signature | None = None,
         token: str | None = None,
         maxBody: int = 16 << 20,
@@ -134,10 +131,9 @@ class HttpReceiver(LoopReceiver):
         for name, value in (("bodyTimeout", bodyTimeout), ("storeTimeout", storeTimeout)):
             if not value > 0:
                 raise ValueError(refused(name, value, "seconds above 0"))
-        if as_count(keys, "keys", "keys", least=1) > _MOST_KEYS:
-            raise ValueError(refused("keys", keys, f"1 to {_MOST_KEYS:,}"))
         self.port, self.host, self.path, self.share = port, host, path, share
-        self.body, self.keyHeader, self.keys = body, keyHeader, keys
+        self.body, self.keyHeader = body, keyHeader
+        self.keys = as_count(keys, "keys", "keys", least=1)
         self.signature, self.token = signature, token
         self.maxBody = as_count(maxBody, "maxBody", "bytes", least=1)
         self.maxWaiting = as_count(maxWaiting, "maxWaiting", "bytes", least=1)

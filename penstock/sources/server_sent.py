@@ -1,0 +1,209 @@
+"""`ServerSentEventsReceiver`: the events that a server sends over HTTP.
+
+What must hold
+--------------
+
+* The id of the last event becomes durable together with the events, as the stream's position, and
+  the server is asked to go on after it (``Last-Event-ID``). So each event is stored once, if every
+  event has an id and the server keeps to it; without ids, what is sent while there is no
+  connection is lost.
+* What carries no record (comments, events without data) stores nothing; an event that is cut off
+  by the end of its connection is none.
+* While the stream is held nothing is read: TCP slows the server down, and memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+from pyspark import StorageLevel
+
+from penstock._arguments import as_count, refused
+from penstock.receiver import RecordTooLargeError
+from penstock.receiver.door import acknowledge_nothing
+from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._event_stream import Event, EventStreamParser
+from penstock.sources._on_loop import Batches, LoopReceiver
+from penstock.sources._urls import check_url, shown_url, trusting
+from penstock.sources.formats import ValueFormat
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_CONNECT_S = 30.0
+_RETRY_S = 1.0
+_STEADY_S = 5.0
+_NO_CONTENT = 204
+_EXCERPT = 200
+_ENVELOPE = pa.schema(
+    [("event", pa.string()), ("id", pa.string()), ("time", pa.timestamp("us", "UTC"))]
+)
+
+
+class _Taken(NamedTuple):
+    event: Event | None
+    """None: only the id moved."""
+    last_id: str
+    time: datetime
+
+
+class RefusedRequestError(ConnectionError):
+    """The server answered with something else than a stream of events."""
+
+
+class ServerSentEventsReceiver(LoopReceiver):
+    """Asks for a stream of server-sent events, and stores the data of each.
+
+    Args:
+        url: What to ask for.
+        headers: Sent with the request, such as ``Authorization``; never shown.
+        lastEventId: Where a new stream begins; empty: where the server does.
+        columns: Whether ``event`` (its type), ``id`` (the last one) and ``time`` are stored, as
+            columns beside ``value``.
+        values: Makes typed columns of the data, such as `JsonFormat`.
+        maxEvent: Bytes of the largest event; of a larger one the beginning is a dead letter.
+        silence: Seconds without a byte, a comment's included, after which the server is asked
+            again; None: it may be silent for ever.
+        authorities: The file of the authorities that sign the server's certificate (PEM), on the
+            executor's host; None for those of the host.
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        MissingPackageError: aiohttp is not installed.
+        ValueError, TypeError: An argument is not accepted.
+    """
+
+    extra = "http"
+    requires = ("aiohttp",)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        lastEventId: str = "",
+        columns: bool = False,
+        values: ValueFormat | None = None,
+        maxEvent: int = 16 << 20,
+        silence: float | None = 300.0,
+        authorities: str | None = None,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+    ) -> None:
+        super().__init__(storageLevel)
+        check_url(url, "http", "https")
+        if silence is not None and not silence > 0:
+            raise ValueError(refused("silence", silence, "seconds above 0, or None"))
+        self.url, self.headers, self.lastEventId = url, dict(headers or {}), lastEventId
+        self.maxEvent = as_count(maxEvent, "maxEvent", "bytes", least=1)
+        self.silence, self.authorities = silence, authorities
+        self.messages = Messages(_ENVELOPE, columns=columns, values=values)
+        self.schema = self.messages.schema
+        # Ids are of one URL; the position does not show what may be secret in it.
+        self._source = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+
+    def first_id(self, position: Any) -> str:
+        """Return the id after which a stream with that last position goes on."""
+        is_known = isinstance(position, dict) and position.get("url") == self._source
+        return str(position["id"]) if is_known else self.lastEventId
+
+    async def _main(self) -> None:
+        import aiohttp
+
+        reconnecting = Reconnecting(self.reportError, f"server of events at {shown_url(self.url)}")
+        context = trusting(self.authorities) if self.url.startswith("https:") else None
+        async with (
+            Batches(self._store, f"server-sent-store-{self.streamId}") as batches,
+            aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+                connector=aiohttp.TCPConnector(ssl=context or True),
+            ) as session,
+        ):
+            parser = EventStreamParser(self.maxEvent, self.first_id(self.lastPosition))
+            while True:
+                parser = parser.again()
+                began_s = asyncio.get_running_loop().time()
+                pause_s = parser.retry_s or _RETRY_S
+                try:
+                    if not await self._take(session, parser, batches, reconnecting):
+                        return
+                    if asyncio.get_running_loop().time() - began_s < _STEADY_S:
+                        error = ConnectionError("it ended the stream at once")
+                        pause_s = max(pause_s, reconnecting.failed(error))
+                except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+                    pause_s = max(parser.retry_s or 0.0, reconnecting.failed(_shown(error)))
+                await asyncio.sleep(pause_s)
+
+    async def _take(
+        self,
+        session: aiohttp.ClientSession,
+        parser: EventStreamParser,
+        batches: Batches[_Taken],
+        reconnecting: Reconnecting,
+    ) -> bool:
+        """Take the events of one connection. False: the server says that there are no more."""
+        headers = {**self.headers, "Accept": "text/event-stream", "Cache-Control": "no-store"}
+        if parser.last_id:
+            headers["Last-Event-ID"] = parser.last_id
+        asking = session.get(self.url, headers=headers)
+        async with await asyncio.wait_for(asking, _CONNECT_S) as response:
+            if response.status == _NO_CONTENT:
+                return False
+            if response.status != 200 or response.content_type != "text/event-stream":
+                said = (await response.content.read(_EXCERPT)).decode("utf-8", "replace")
+                raise RefusedRequestError(
+                    f"it answered {response.status} with {response.content_type}: {said!r}"
+                )
+            reconnecting.connected()
+            while chunk := await self._chunk(response):
+                now = datetime.now(timezone.utc)
+                before = parser.last_id
+                for event in parser.feed(chunk):
+                    await batches.add(_Taken(event, event.last_id, now), len(event.data))
+                    before = event.last_id
+                if parser.last_id != before:
+                    await batches.add(_Taken(None, parser.last_id, now), 0)
+        return True
+
+    async def _chunk(self, response: aiohttp.ClientResponse) -> bytes:
+        try:
+            return await asyncio.wait_for(response.content.readany(), self.silence)
+        except asyncio.TimeoutError:
+            raise ConnectionError(f"nothing came for {self.silence:g} s") from None
+
+    # -- the thread that stores ------------------------------------------------------------------
+
+    def _store(self, taken: list[_Taken]) -> None:
+        """Store what came; all of one call is in one block together with the last id."""
+        events = [(each.event, each.time) for each in taken if each.event is not None]
+        for event, _ in events:
+            if event.is_cut:
+                self.discard(event.data, f"it is larger than maxEvent={self.maxEvent}")
+        whole = [(event, time) for event, time in events if not event.is_cut]
+        envelope: dict[str, list[Any]] = {
+            "event": [event.kind for event, _ in whole],
+            "id": [event.last_id or None for event, _ in whole],
+            "time": [time for _, time in whole],
+        }
+        last_id = taken[-1].last_id
+        position = {"url": self._source, "id": last_id} if last_id else None
+        payloads = [event.data for event, _ in whole]
+        try:
+            self.messages.store(self, payloads, envelope, position, acknowledge_nothing)
+        except RecordTooLargeError as error:
+            if len(taken) == 1:
+                self.discard(payloads[0], str(error), position)
+                return
+            for each in taken:
+                self._store([each])
+
+
+def _shown(error: BaseException) -> BaseException:
+    """Return an error that has a text, without the URL."""
+    if hasattr(error, "request_info"):
+        return ConnectionError(f"{type(error).__name__}: it answered {getattr(error, 'status', 0)}")
+    return error if str(error) else ConnectionError("it did not answer in time")
