@@ -53,7 +53,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_bash_completes_commands_and_options(script: Path) -> None:
     commands = completed("penstock ", script)
     assert {"top", "wal", "doctor", "replay", "dead-letters", "settings"} <= {*commands}
-    assert completed("penstock rec", script) == ["receivers"]
+    assert completed("penstock rece", script) == ["receivers"]
     assert completed("penstock top --i", script) == ["--interval"]
     assert {"queued", "processing", "completed"} <= {
         *completed("penstock batches --status ", script)
