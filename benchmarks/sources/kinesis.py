@@ -1,0 +1,90 @@
+"""Kinesis: records a second by `KinesisReceiver`, beside a bare loop of the same client.
+
+``python -m benchmarks.sources.kinesis [records]``. The bare loop reads the shards in turn, none of
+them more often than AWS allows (five times a second), and stores nothing. The server is moto's.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.sources.kinesis import KinesisReceiver
+from penstock.testing import run_receiver
+from tests.services.moto import KEYS, REGION, MotoServer, moto_server
+
+_RECORDS = 100_000
+_SHARDS = 4
+_AT_ONCE = 500
+_PACE_S = 0.2
+_BOUND_S = 1800.0
+
+
+def main() -> None:
+    """Print the figures."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else _RECORDS
+    count -= count % _AT_ONCE
+    with tempfile.TemporaryDirectory() as folder, moto_server(Path(folder)) as server:
+        for size in (100, 1000):
+            client = server.client("kinesis")
+            name = f"records{size}"
+            _fill(client, name, size, count)
+            bare_s = _bare(client, name, count)
+            received_s = _received(server, name, count)
+            print(
+                f"{size} B: bare {count / bare_s:,.0f}/s, "
+                f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
+                flush=True,
+            )
+
+
+def _fill(client: Any, name: str, size: int, count: int) -> None:
+    client.create_stream(StreamName=name, ShardCount=_SHARDS)
+    for first in range(0, count, _AT_ONCE):
+        numbers = range(first, first + _AT_ONCE)
+        records = [{"Data": b"x" * size, "PartitionKey": str(number)} for number in numbers]
+        client.put_records(StreamName=name, Records=records)
+
+
+def _bare(client: Any, name: str, count: int) -> float:
+    began_s = time.perf_counter()
+    iterators = {}
+    for shard in client.list_shards(StreamName=name)["Shards"]:
+        answer = client.get_shard_iterator(
+            StreamName=name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+        )
+        iterators[shard["ShardId"]] = answer["ShardIterator"]
+    arn = client.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]["StreamARN"]
+    while count > 0:
+        round_s = time.perf_counter()
+        for shard, iterator in iterators.items():
+            answer = client.get_records(ShardIterator=iterator, StreamARN=arn)
+            iterators[shard] = answer["NextShardIterator"]
+            count -= len(answer["Records"])
+        if count > 0:
+            time.sleep(max(0.0, round_s + _PACE_S - time.perf_counter()))
+    return time.perf_counter() - began_s
+
+
+def _received(server: MotoServer, name: str, count: int) -> float:
+    receiver = KinesisReceiver(
+        name,
+        region=REGION,
+        initialPosition="TRIM_HORIZON",
+        endpointUrl=server.url,
+        accessKeyId=KEYS["aws_access_key_id"],
+        secretKey=KEYS["aws_secret_access_key"],
+    )
+    began_s = time.perf_counter()
+    with run_receiver(receiver) as running:
+        running._driver.wait_for(
+            lambda: running._driver.count >= count, _BOUND_S, "the last record"
+        )
+        return time.perf_counter() - began_s
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""SQS: messages a second by `SqsReceiver`, beside a bare loop of the same client.
+
+``python -m benchmarks.sources.sqs [messages]``. The bare loop receives ten messages and deletes
+them, without storing them. The server is moto's, which costs far more than either of them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.sources.sqs import SqsReceiver
+from penstock.testing import run_receiver
+from tests.services.moto import KEYS, REGION, MotoServer, moto_server
+
+_MESSAGES = 20_000
+_BOUND_S = 1800.0
+_BATCH = 10
+
+
+def main() -> None:
+    """Print the figures."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else _MESSAGES
+    with tempfile.TemporaryDirectory() as folder, moto_server(Path(folder)) as server:
+        for size in (100, 1000):
+            client = server.client("sqs")
+            bare_s = _bare(client, _filled(client, f"bare{size}", size, count), count)
+            _filled(client, f"received{size}", size, count)
+            received_s = _received(server, f"received{size}", count)
+            print(
+                f"{size} B: bare {count / bare_s:,.0f}/s, "
+                f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
+                flush=True,
+            )
+
+
+def _filled(client: Any, name: str, size: int, count: int) -> str:
+    url: str = client.create_queue(QueueName=name)["QueueUrl"]
+    entries = [{"Id": str(number), "MessageBody": "x" * size} for number in range(_BATCH)]
+    for _ in range(count // _BATCH):
+        client.send_message_batch(QueueUrl=url, Entries=entries)
+    return url
+
+
+def _bare(client: Any, url: str, count: int) -> float:
+    began_s = time.perf_counter()
+    while count > 0:
+        found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=_BATCH)["Messages"]
+        entries = [
+            {"Id": str(number), "ReceiptHandle": each["ReceiptHandle"]}
+            for number, each in enumerate(found)
+        ]
+        client.delete_message_batch(QueueUrl=url, Entries=entries)
+        count -= len(found)
+    return time.perf_counter() - began_s
+
+
+def _received(server: MotoServer, name: str, count: int) -> float:
+    receiver = SqsReceiver(
+        name,
+        region=REGION,
+        endpointUrl=server.url,
+        accessKeyId=KEYS["aws_access_key_id"],
+        secretKey=KEYS["aws_secret_access_key"],
+    )
+    client = server.client("sqs")
+    url = client.get_queue_url(QueueName=name)["QueueUrl"]
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    began_s = time.perf_counter()
+    with run_receiver(receiver) as running:
+        running._driver.wait_for(
+            lambda: running._driver.count >= count // _BATCH * _BATCH, _BOUND_S, "last message"
+        )
+        while any(
+            each != "0"
+            for each in client.get_queue_attributes(QueueUrl=url, AttributeNames=names)[
+                "Attributes"
+            ].values()
+        ):
+            time.sleep(0.01)
+        return time.perf_counter() - began_s
+
+
+if __name__ == "__main__":
+    main()
