@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from penstock.errors import MissingPackageError, PenstockError, text_of
+from penstock.sources._common import Reconnecting
 
 REQUIRES = ("boto3",)
 _REFUSED_TIMES = 10.0
@@ -88,19 +92,45 @@ class AwsError(PenstockError):
         self.trouble = trouble
 
 
-def pause_after(error: AwsError, pause_s: float) -> float:
-    """Return how long to wait: longer after what only people can mend.
+class Outage:
+    """Calls that fail, of one or several threads: reported once, and a pause for all of them.
 
     Args:
-        error: The error.
-        pause_s: The pause after an outage.
+        report: `Receiver.reportError`.
+        server: Names what is asked, for people.
     """
-    if error.trouble is Trouble.REFUSED:
-        return min(_LONGEST_S, _REFUSED_TIMES * pause_s)
-    return pause_s
+
+    def __init__(self, report: Callable[[str, BaseException], None], server: str) -> None:
+        self._reconnecting = Reconnecting(report, server)
+        self._lock = threading.Lock()
+        self._is_on = True
+        self._until_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        """How long nothing is to be asked."""
+        return max(0.0, self._until_s - time.monotonic())
+
+    def failed(self, error: AwsError) -> None:
+        """Take note of an error; the others of the same pause are not counted."""
+        with self._lock:
+            if self.left_s:
+                return
+            self._is_on = True
+            pause_s = self._reconnecting.failed(error)
+            if error.trouble is Trouble.REFUSED:
+                pause_s = min(_LONGEST_S, _REFUSED_TIMES * pause_s)
+            self._until_s = time.monotonic() + pause_s
+
+    def passed(self) -> None:
+        """Take note of a call that was answered."""
+        if self._is_on and not self.left_s:
+            with self._lock:
+                self._is_on = False
+                self._reconnecting.connected()
 
 
-def meaning_of(error: Exception, what: str) -> AwsError:
+def meaning_of(error: BaseException, what: str) -> AwsError:
     """Return an error of botocore's as ours, without what must not be shown.
 
     Args:

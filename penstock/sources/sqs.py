@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import base64
 import logging
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,11 +36,11 @@ from penstock.sources._aws import (
     REQUIRES,
     Account,
     AwsError,
+    Outage,
     Trouble,
     meaning_of,
-    pause_after,
 )
-from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._common import Messages
 from penstock.sources.formats import ValueFormat
 from penstock.threads import OwnedThread
 
@@ -51,7 +51,7 @@ _READ_S = 5.0
 _LOOK_S = 0.5
 _STEP_S = 0.5
 _STOP_S = 3.0
-"""How long deletions are tried at a stop while AWS does not answer."""
+"""How long deletions are tried at a stop while none passes."""
 
 _REMEMBERED = 10_000
 _AGAIN_S = 1.0
@@ -198,14 +198,11 @@ class _Taking:
         self._to_delete: deque[_Held] = deque()
         self._deleted: dict[str, None] = {}
         """The last ones: what comes again as it was deleted is not stored again."""
-        self._receiving = Reconnecting(receiver.reportError, f"SQS {self._what}")
-        self._keeping = Reconnecting(
-            receiver.reportError, f"SQS {self._what}, which keeps what is held"
-        )
-        self._stop_by_s = math.inf
-        self._extend_from_s = 0.0
+        self._receiving = Outage(receiver.reportError, f"SQS {self._what}")
+        self._keeping = Outage(receiver.reportError, f"SQS {self._what}, to delete its messages")
+        self._stop_by_s = 0.0
+        self._extending = Outage(receiver.reportError, f"SQS {self._what}, to extend its messages")
         self._opening = threading.Lock()
-        self._is_away = True
         self._client: Any = None
         self._url = ""
         number = receiver.streamId
@@ -255,11 +252,10 @@ class _Taking:
                 )
             except Exception as error:  # noqa: BLE001  # what is none of botocore's is raised again
                 self._give_room_back(wanted)
-                self._is_away = True
                 self._wait_after(self._receiving, meaning_of(error, self._what))
                 continue
             attempt = {}
-            self._connected()
+            self._receiving.passed()
             fresh = self._hold(answer.get("Messages", []), wanted)
             if fresh and not self._store(fresh):
                 return
@@ -271,7 +267,7 @@ class _Taking:
                 return
             receiver = self._receiver
             if self._client is None:
-                connections = 2 * receiver.threads + 1
+                connections = 2 * receiver.threads
                 self._client = receiver.account.client(
                     "sqs", connections, receiver.wait_s + _READ_S
                 )
@@ -280,15 +276,10 @@ class _Taking:
             else:
                 self._url = self._client.get_queue_url(QueueName=receiver.queue)["QueueUrl"]
 
-    def _wait_after(self, what: Reconnecting, error: AwsError) -> None:
+    def _wait_after(self, outage: Outage, error: AwsError) -> None:
         if not self._stopped.is_set():
-            self._stopped.wait(pause_after(error, what.failed(error)))
-
-    def _connected(self) -> None:
-        with self._opening:
-            if self._is_away:
-                self._is_away = False
-                self._receiving.connected()
+            outage.failed(error)
+            self._stopped.wait(outage.left_s)
 
     def _room(self) -> int:
         """Reserve room for a call, waiting for some; 0: look whether it goes on."""
@@ -370,55 +361,53 @@ class _Taking:
 
     def _keep(self) -> None:
         threads = self._receiver.threads
-        is_away = True
+        error: AwsError | None = None
         with ThreadPoolExecutor(threads, f"penstock-sqs-{self._receiver.streamId}-calls") as pool:
             while not self._is_done():
                 deletions, extensions = self._due(_BATCH * threads)
-                calls = [(self._delete, part) for part in _parts(deletions)]
-                first = len(calls)
-                calls += [(self._extend, part) for part in _parts(extensions)]
-                results = list(pool.map(_call, calls))
-                failures = [error for error in results if error is not None]
-                if failures:
-                    is_away = True
-                    error = meaning_of(failures[0], self._what)
-                    if any(results[:first]):
-                        self._wait_after(self._keeping, error)
-                    elif not self._stopped.is_set():
-                        # Deletions go on: they may be allowed where this is not.
-                        pause_s = pause_after(error, self._keeping.failed(error))
-                        self._extend_from_s = time.monotonic() + pause_s
-                    if self._stopped.is_set() and not self._may_pass(error):
-                        return
-                elif calls and is_away:
-                    is_away = False
-                    self._keeping.connected()
-
-    def _is_done(self) -> bool:
-        """Whether it has stopped, nothing is to be deleted, and nothing is received any more."""
-        with self._changed:
-            is_left = bool(self._to_delete)
-        receiving = self._threads[:-1]
-        return (
-            self._stopped.is_set()
-            and not is_left
-            and not any(thread.is_alive() for thread in receiving)
-        )
-
-    def _may_pass(self, error: AwsError) -> bool:
-        """Whether what is left to delete at a stop is tried again."""
-        if error.trouble is not Trouble.REFUSED and time.monotonic() < self._stop_by_s:
-            time.sleep(_STEP_S)
-            return True
+                deleting = [pool.submit(self._delete, part) for part in _parts(deletions)]
+                extending = [pool.submit(self._extend, part) for part in _parts(extensions)]
+                # Each has its own pause: deletions may be allowed where the others are not.
+                self._failure_of(extending, self._extending)
+                error = self._failure_of(deleting, self._keeping)
+                if error is None:
+                    continue
+                if not self._stopped.wait(self._keeping.left_s):
+                    continue
+                if error.trouble is Trouble.REFUSED:
+                    break
+                time.sleep(_STEP_S)
         with self._changed:
             left = len(self._to_delete)
         if left:
             self._receiver.reportError(
                 f"{left} messages of SQS {self._what} are stored and were not deleted before the "
-                f"stop: they come again, twice then ({error})",
+                f"stop: they come again, and are stored twice ({error})",
                 error,
             )
-        return False
+
+    def _is_done(self) -> bool:
+        """Whether it has stopped, and nothing is left to do or nothing was done for some time."""
+        if not self._stopped.is_set():
+            return False
+        if time.monotonic() >= self._stop_by_s:
+            return True
+        with self._changed:
+            is_left = bool(self._to_delete)
+        return not is_left and not any(thread.is_alive() for thread in self._threads[:-1])
+
+    def _failure_of(self, calls: Sequence[Future[None]], outage: Outage) -> AwsError | None:
+        """Wait for calls, and note whether they were answered; return what one of them raised."""
+        wait_for(calls)
+        found = [error for each in calls if (error := each.exception()) is not None]
+        if not found:
+            if calls:
+                outage.passed()
+            return None
+        error = meaning_of(found[0], self._what)
+        if not self._stopped.is_set():
+            outage.failed(error)
+        return error
 
     def _due(self, most: int) -> tuple[list[_Held], list[_Held]]:
         """Wait for what is to be done, and return what to delete and what to extend."""
@@ -432,7 +421,7 @@ class _Taking:
                 for each in self._held.values()
                 if each.hidden_until_s - now_s < half_s and not each.is_lost
             ]
-            if now_s < self._extend_from_s:
+            if self._extending.left_s:
                 extensions = []
         return deletions, [each for each in extensions if each not in deletions]
 
@@ -447,10 +436,12 @@ class _Taking:
                 self._to_delete.extend(held)
             raise
         failed = {int(each["Id"]): each for each in answer.get("Failed", [])}
+        now_s = time.monotonic()
         with self._changed:
             for number, each in enumerate(held):
                 if number not in failed or failed[number].get("SenderFault"):
                     self._held.pop(each.id, None)
+                    self._stop_by_s = max(self._stop_by_s, now_s + _STOP_S)
                     self._deleted[each.id] = None
                     if len(self._deleted) > _REMEMBERED:
                         del self._deleted[next(iter(self._deleted))]
@@ -486,16 +477,8 @@ class _Taking:
             )
         if len(failed) > len(lost):
             _log.info("%d messages of %s are to be %s again", len(failed), self._what, what)
-            self._stopped.wait(_AGAIN_S)
-
-
-def _call(call: tuple[Any, Sequence[_Held]]) -> Exception | None:
-    function, held = call
-    try:
-        function(held)
-    except Exception as error:  # noqa: BLE001  # it is looked at where it is given to
-        return error
-    return None
+            if self._stopped.wait(_AGAIN_S):
+                time.sleep(_STEP_S)
 
 
 def _parts(held: Sequence[_Held]) -> list[Sequence[_Held]]:

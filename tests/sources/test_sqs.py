@@ -423,3 +423,23 @@ def test_what_may_not_be_extended_is_deleted_all_the_same(
         running.go_on()
         running.wait_for_records(1)
         queue.wait_until_empty()
+
+
+def test_a_stop_does_not_wait_long_for_deletions_that_do_not_pass(
+    moto: MotoServer, front: AwsFront
+) -> None:
+    def fail(name: str, members: dict[str, Any]) -> Answer | None:
+        if name != "DeleteMessageBatch":
+            return None
+        told = {"Code": "InternalError", "SenderFault": False, "Message": "again, please"}
+        return Answer({"Failed": [{**told, "Id": each["Id"]} for each in members["Entries"]]})
+
+    front.hook = fail
+    queue = Queue(moto)
+    queue.send("one")
+    with run_receiver(receiver(queue, front.url), settings=SOON) as running:
+        running.wait_for_records(1)
+        front.wait_for_calls("DeleteMessageBatch", 1)
+        running.stop()
+        running.wait_for_error("1 messages of SQS queue")
+    assert queue.counts() == (0, 1)

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backoff import Backoff
 from penstock.receiver import PositionChanges, ReceiverStoppedError, RecordTooLargeError
-from penstock.sources._aws import AwsError, Trouble, meaning_of, pause_after
-from penstock.sources._common import Reconnecting
+from penstock.sources._aws import AwsError, Outage, Trouble, meaning_of
 from penstock.sources.kinesis._packed import unpack
 from penstock.threads import OwnedThread
 
@@ -73,8 +72,7 @@ class Reading:
         self._receiver = receiver
         self._what = f"stream {receiver.stream!r}"
         self._stopped = threading.Event()
-        self._outage = Reconnecting(receiver.reportError, f"Kinesis {self._what}")
-        self._is_away = True
+        self._outage = Outage(receiver.reportError, f"Kinesis {self._what}")
         self._client: Any = None
         self._arn = ""
         self._made_ms = 0
@@ -85,7 +83,6 @@ class Reading:
         """Where shards begin that were not read yet; None: at their oldest record."""
         self._shards: dict[str, _Shard] = {}
         self._look_due_s = 0.0
-        self._paused_until_s = 0.0
         self._thread = OwnedThread(self._run, f"kinesis-{receiver.streamId}")
 
     def start(self) -> None:
@@ -194,9 +191,9 @@ class Reading:
         fetches: dict[Future[Mapping[str, Any]], _Shard] = {}
         while not self._stopped.is_set():
             now_s = time.monotonic()
-            if now_s >= max(self._look_due_s, self._paused_until_s):
+            if now_s >= self._look_due_s and not self._outage.left_s:
                 self._try(self._look)
-            if now_s >= self._paused_until_s:
+            if not self._outage.left_s:
                 for shard in self._due(now_s, set(fetches.values())):
                     if len(fetches) >= self._receiver.threads:
                         break
@@ -257,9 +254,7 @@ class Reading:
         """Store an answer's records, and note where the shard goes on."""
         if self._shards.get(shard.id) is not shard:
             return  # Of a stream that is not there any more.
-        if self._is_away:
-            self._is_away = False
-            self._outage.connected()
+        self._outage.passed()
         shard.backoff.reset()
         shard.throttled_since_s = None
         records = answer["Records"]
@@ -371,7 +366,7 @@ class Reading:
             if self._stopped.is_set():
                 return
             if shard is None or not self._is_of_shard(shard, told):
-                self._paused_until_s = time.monotonic() + self._pause_after(told)
+                self._outage.failed(told)
                 self._look_due_s = 0.0
 
     def _is_of_shard(self, shard: _Shard, error: AwsError) -> bool:
@@ -401,10 +396,6 @@ class Reading:
                 )
             return True
         return False
-
-    def _pause_after(self, error: AwsError) -> float:
-        self._is_away = True
-        return pause_after(error, self._outage.failed(error))
 
     def _tell_trimmed(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
         first = records[0]["SequenceNumber"] if records else "its end"
