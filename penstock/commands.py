@@ -36,6 +36,16 @@ class Group(_AsWritten, click.Group):
 
     command_class = Command
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them, each with the first paragraph of its description."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, inspect.cleandoc(command.help or "").partition("\n\n")[0])
+                    for name, command in sorted(self.commands.items())
+                ]
+            )
+
 
 class Seconds(click.FloatRange):
     """A time above 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,18 @@ def test_a_folder_that_is_not_there_is_told_and_not_what_it_should_hold(
     assert main(["replay", str(tmp_path / "none"), "--stream", "0"]) == 2
     told = f"penstock replay: {tmp_path}/none: there is no such folder\n"
     assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("group", ["wal", "dead-letters"])
+def test_a_list_of_commands_cuts_none_of_their_descriptions(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([group, "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].partition("\nexit codes")[0]
+    described = " ".join(listed.split())
+    assert "..." not in described.replace("hdfs://...", "")
+    for name in re.findall(r"^  ([a-z]+) ", listed, re.MULTILINE):
+        ways = ["FOLDER"] if group == "dead-letters" else []
+        assert main([group, *ways, name, "--help"]) == 0
+        said = capsys.readouterr().out.split("\n\n")[1]
+        assert " ".join(said.split()) in described

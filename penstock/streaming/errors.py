@@ -48,13 +48,20 @@ class DamagedRDDError(PenstockError):
     """
 
     def __init__(self, path: str, sizes: tuple[int, ...], found: tuple[int, ...] | None) -> None:
+        if found is None:
+            super().__init__(
+                f"the RDD that was saved in {path} is not there. Bring that folder back, or the "
+                "checkpoint directory to its place if it was moved; or start with another one, "
+                "without the states"
+            )
+            self.path = path
+            return
         wrong = [
             f"part {number} has {had} bytes instead of {size}"
-            for number, (size, had) in enumerate(zip(sizes, found or (), strict=False))
+            for number, (size, had) in enumerate(zip(sizes, found, strict=False))
             if had != size
         ]
-        count = len(found or ())
-        what = wrong[0] if wrong else f"it has {count} parts instead of {len(sizes)}"
+        what = wrong[0] if wrong else f"it has {len(found)} parts instead of {len(sizes)}"
         super().__init__(
             f"the RDD that was saved in {path} is damaged, {what}; bring that folder back from a "
             "copy, or start with another checkpoint directory, without the states"

@@ -232,6 +232,46 @@ class TestWriter:
         [error] = writing.errors
         assert isinstance(error, CheckpointWriteError)
         assert "no space left on device" in str(error)
+        # The next time counts anew, and is told again.
+        for told, passed_ms in ((1, 4000), (2, 1000)):
+            writing.ledger.failures = 1_000_000
+            writing.submit(3)
+            while writing.ledger.entered.acquire(timeout=0):
+                pass
+            for _ in range(3):
+                assert writing.ledger.entered.acquire(timeout=WAIT_S)
+            writing.clock.advance(passed_ms)
+            for _ in range(3):
+                assert writing.ledger.entered.acquire(timeout=WAIT_S)
+            assert len(writing.errors) == told
+
+    def test_what_waits_for_one_that_failed_is_done_after_the_newer_one(
+        self, writing: Writing
+    ) -> None:
+        writing.ledger.gate.clear()
+        writing.ledger.failures = 1
+        writing.writer.start()
+        writing.submit(1)
+        assert writing.ledger.entered.acquire(timeout=WAIT_S)
+        writing.submit(2)
+        writing.ledger.gate.set()
+        assert writing.writer.flush(WAIT_S)
+        assert writing.ledger.written == [2]
+        assert writing.durable == [1, 2]
+
+    def test_what_waits_and_fails_is_told_and_keeps_nothing_else_from_being_done(
+        self, writing: Writing
+    ) -> None:
+        def fails() -> None:
+            raise OSError("no more")
+
+        writing.writer.start()
+        done = (fails, lambda: writing.durable.append(1))
+        writing.writer.submit(CheckpointRequest(checkpoint(1), done))
+        assert writing.writer.flush(WAIT_S)
+        assert writing.durable == [1]
+        assert [str(error) for error in writing.errors] == ["no more"]
+        assert writing.ledger.written == [1]
 
     def test_a_checkpoint_is_tried_again_whatever_was_raised(
         self, writing: Writing, monkeypatch: Any

@@ -209,6 +209,11 @@ def with_a_slide(ssc: Any, world: World) -> None:
     world.stream(ssc).named("second").window(5, 5).foreachRDD(InTime("windows"))
 
 
+def with_every_fifth_batch(ssc: Any, world: World) -> None:
+    only_received(ssc, world)
+    world.stream(ssc).named("second").window(1, 5).foreachRDD(InTime("windows"))
+
+
 def batches_after_a_down_time(build: Any, conf: dict[str, str] | None = None) -> list[list[Any]]:
     """Return the records of each batch since a crash, the first ones received before it."""
     with Driven(build, conf=conf) as program:
@@ -240,7 +245,10 @@ def test_empty_batches_of_a_down_time_are_passed_over(caplog: pytest.LogCaptureF
     assert "Catching up" not in caplog.text
 
 
-@pytest.mark.parametrize("build", [with_state, with_window, with_a_slide, remembered, build])
+@pytest.mark.parametrize(
+    "build",
+    [with_state, with_window, with_a_slide, with_every_fifth_batch, remembered, build],
+)
 def test_it_is_known_which_programs_need_their_empty_batches(build: Any) -> None:
     for made, needs in ((build, True), (only_received, False)):
         with Driven(made) as program:
