@@ -209,6 +209,14 @@ def test_latest_passes_over_what_ended_before(front: AwsFront, kinesis: Document
     (parent,) = kinesis.ids()
     kinesis.put(*numbered("old", 5))
     children = kinesis.split(parent)
+    asked: list[str] = []
+
+    def answer(name: str, members: dict[str, Any]) -> Answer | None:
+        if name == "GetShardIterator":
+            asked.append(members["ShardId"])
+        return kinesis.answer(name, members)
+
+    front.hook = answer
     made = receiver("orders", front.url, initialPosition="LATEST")
     with run_receiver(made, settings=SOON) as running:
         front.wait_for_calls("GetRecords", 4)
@@ -216,6 +224,8 @@ def test_latest_passes_over_what_ended_before(front: AwsFront, kinesis: Document
             kinesis.put(b"of " + child.encode(), shard=child)
         found = running.wait_for_records(2)
         assert sorted(found) == [b"of " + child.encode() for child in children]
+    # To wait for its end would let the children begin later.
+    assert sorted(asked) == children
 
 
 def test_latest_keeps_its_place_over_a_restart_before_the_first_record(

@@ -218,6 +218,34 @@ def test_a_message_that_comes_again_while_it_is_held_is_stored_once(
         assert running.records == [b"one"]
 
 
+def test_a_message_that_a_standard_queue_gives_again_is_stored_once(
+    moto: MotoServer, front: AwsFront
+) -> None:
+    given: list[dict[str, Any]] = []
+    deleted: list[str] = []
+
+    def answer(name: str, members: dict[str, Any]) -> Answer | None:
+        if name == "DeleteMessageBatch":
+            deleted.extend(each["ReceiptHandle"] for each in members["Entries"])
+            return Answer({"Successful": [{"Id": each["Id"]} for each in members["Entries"]]})
+        if name == "ReceiveMessage" and len(deleted) == len(given) == 1:
+            given.append({**given[0], "ReceiptHandle": "another"})
+            return Answer({"Messages": [given[1]]})
+        return None
+
+    def look(name: str, members: dict[str, Any], answer: Answer) -> Answer:
+        given.extend(answer.body.get("Messages", []) if name == "ReceiveMessage" else [])
+        return answer
+
+    front.hook, front.after = answer, look
+    queue = Queue(moto)
+    queue.send("one")
+    with run_receiver(receiver(queue, front.url), settings=SOON) as running:
+        front.wait_for_calls("DeleteMessageBatch", 2)
+        assert deleted == [given[0]["ReceiptHandle"], "another"]
+        assert running.records == [b"one"]
+
+
 def test_a_deletion_that_fails_for_one_message_is_made_again(
     moto: MotoServer, front: AwsFront
 ) -> None:
