@@ -118,6 +118,11 @@ class Reading:
         made_ms = int(found["StreamCreationTimestamp"].timestamp() * 1000)
         listed = self._listed(found["StreamARN"])
         is_first, place = not self._arn, receiver.lastPosition
+        if place is not None and not (isinstance(place, dict) and _STREAM in place):
+            raise ValueError(
+                f"the position {place!r:.100} is of another source than Kinesis: give the stream "
+                "another name, or another checkpoint directory"
+            )
         if not is_first:
             place = {_STREAM: self._arn, _MADE: self._made_ms}
         self._arn, self._made_ms = found["StreamARN"], made_ms
