@@ -87,7 +87,7 @@ class JetStreamError(PenstockError):
 
 
 class _GoneError(PenstockError):
-    """The consumer, or its stream, is another one than before."""
+    """The consumer, or its stream, is not the one that was read: the receiver is started again."""
 
 
 class NatsReceiver(LoopReceiver):
@@ -188,12 +188,9 @@ class NatsReceiver(LoopReceiver):
             while True:
                 try:
                     await self._serve(taken, storer, reconnecting)
-                except _GoneError as error:
-                    self.restart(f"{error}; it is asked for again", error)
-                    return
                 except (Error, JetStreamError, OSError, asyncio.TimeoutError) as error:
                     if self.isStopped():
-                        return
+                        raise
                     await asyncio.sleep(reconnecting.failed(error))
 
     async def _serve(
@@ -273,11 +270,17 @@ class NatsReceiver(LoopReceiver):
         taken.consumer = consumer["created"]
         config: dict[str, Any] = consumer["config"]
         policy = config.get("ack_policy", "none")
-        if policy != "explicit" or config.get("deliver_subject"):
-            kind = "pushes" if config.get("deliver_subject") else f"has the ack policy {policy!r}"
+        kind = ""
+        if config.get("deliver_subject"):
+            kind = "pushes"
+        elif config.get("headers_only"):
+            kind = "gives headers only"
+        elif policy != "explicit":
+            kind = f"has the ack policy {policy!r}"
+        if kind:
             raise JetStreamError(
-                f"the consumer {self.consumer!r} {kind}: a pull consumer with the ack policy "
-                "'explicit' is needed; take another name, and it is made"
+                f"the consumer {self.consumer!r} {kind}: a pull consumer of whole messages "
+                "with the ack policy 'explicit' is needed; take another name, and it is made"
             )
         return config
 
@@ -288,7 +291,8 @@ class NatsReceiver(LoopReceiver):
             "ack_wait": int(self.ack_wait_s * 1e9),
             "max_ack_pending": self.max_pending,
             "max_deliver": -1,
-            "deliver_policy": self.start,
+            # A stream that was made anew has nothing from before this receiver.
+            "deliver_policy": "all" if self.lastPosition else self.start,
         }
         if len(self.subjects) == 1:
             config["filter_subject"] = self.subjects[0]

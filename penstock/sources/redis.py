@@ -31,7 +31,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -52,6 +52,7 @@ _SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix"}
 _BLOCK_S = 0.5
 """How long the server may let one command wait: a stop waits for that."""
 _ANSWER_S = 10.0
+_CLAIM_S = 60.0
 _CONNECT_S = 10.0
 _STOP_S = 3.0
 _LOOK_EVERY_S = 1.0
@@ -100,7 +101,9 @@ class _RedisReceiver(Receiver):
             raise ValueError(f"the url of a {type(self).__name__} is not accepted: {_URL}")
         at = parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
         self._url = url
-        self._options = {"socket_timeout": _ANSWER_S, **(options or {})}
+        self._options = dict(options or {})
+        self._answer_s: float = self._options.setdefault("socket_timeout", _ANSWER_S) or _ANSWER_S
+        self._block_s = min(_BLOCK_S, self._answer_s / 2)
         self._server = f"Redis server at {at}"
         self._messages = messages
         self.schema = messages.schema
@@ -151,8 +154,8 @@ class _RedisReceiver(Receiver):
             url,
             **{
                 "socket_connect_timeout": _CONNECT_S,
-                "retry": Retry(NoBackoff(), 0),  # type: ignore[no-untyped-call, unused-ignore]
                 **self._options,
+                "retry": Retry(NoBackoff(), 0),  # type: ignore[no-untyped-call, unused-ignore]
                 "protocol": 2,
                 "decode_responses": False,
             },
@@ -177,6 +180,8 @@ class _RedisReceiver(Receiver):
                 if _is_gone(error):
                     self.restart(f"{self._what_is_gone()}: {text_of(error)}", error)
                     return
+                # Also where it is one of the server: its name may lead to another one by now.
+                self._client.connection_pool.disconnect()
                 self._stopping.wait(reconnecting.failed(error))
             except PenstockError as error:
                 if not self.isStopped():
@@ -233,7 +238,7 @@ class RedisStreamReceiver(_RedisReceiver):
         *,
         field: str | None = None,
         start: str = "0",
-        claim_after_s: float | None = 60.0,
+        claim_after_s: float | None = _CLAIM_S,
         max_pending: int = 50_000,
         consumer: str | None = None,
         columns: bool = False,
@@ -299,10 +304,9 @@ class RedisStreamReceiver(_RedisReceiver):
             room = self._taken.wait_for_room(_MOST_RANGES, self.max_pending, _BLOCK_S)
             if not room:
                 continue
-            entries = self._read(">", min(room, self._pace.count), _BLOCK_S)
+            entries = self._read(">", min(room, self._pace.count), self._block_s)
             if entries:
-                size = sum(each.size for each in entries)
-                self._pace.note(len(entries), size, self.max_pending)
+                self._note(entries)
                 self._store(entries, is_whole=True)
             if self.claim_after_s is not None and time.monotonic() >= self._next_claim_s:
                 self._claim(self.claim_after_s)
@@ -312,17 +316,24 @@ class RedisStreamReceiver(_RedisReceiver):
         """Make sure of the group. A new one begins after what this stream of records has."""
         import redis
 
+        try:
+            self._read("0", 1)
+            return
+        except redis.ResponseError as error:
+            if not _is_gone(error):
+                raise
         position = self.lastPosition or {}
         start = self.start
         if last := position.get("id"):
             start = last if self._last_id() >= _parsed(last) else "0"
         try:
-            made = self._command("XGROUP", "CREATE", self.stream, self.group, start, "MKSTREAM")
+            self._command("XGROUP", "CREATE", self.stream, self.group, start, "MKSTREAM")
         except redis.ResponseError as error:
+            # Another consumer was quicker.
             if "BUSYGROUP" not in str(error):
                 raise
             return
-        if made and last:
+        if last:
             where = f"after the entry {last}" if start == last else "at its beginning"
             self.reportError(
                 f"The group {self.group!r} of the stream {self.stream!r} was gone: it is made "
@@ -336,7 +347,7 @@ class RedisStreamReceiver(_RedisReceiver):
         try:
             found = self._command("XINFO", "STREAM", self.stream)
         except redis.ResponseError as error:
-            if "no such key" not in str(error):
+            if not _is_gone(error):
                 raise
             return (0, 0)
         return _parsed(dict(zip(found[::2], found[1::2], strict=True))[b"last-generated-id"])
@@ -356,8 +367,9 @@ class RedisStreamReceiver(_RedisReceiver):
 
     def _given_before(self) -> Iterator[list[_Entry]]:
         after = "0"
-        while not self.isStopped() and (entries := self._read(after, _MOST_CLAIMED)):
+        while not self.isStopped() and (entries := self._read(after, self._count())):
             after = entries[-1].id
+            self._note(entries)
             if new := [each for each in entries if not self._taken.has(each.id)]:
                 yield new
 
@@ -367,14 +379,21 @@ class RedisStreamReceiver(_RedisReceiver):
         while not self.isStopped():
             cursor, found, *rest = self._command(
                 *("XAUTOCLAIM", self.stream, self.group, self.consumer, int(after_s * 1000)),
-                *(cursor, "COUNT", _MOST_CLAIMED),
+                *(cursor, "COUNT", self._count()),
             )
             entries = [_Entry.of(each) for each in found if each is not None]
+            self._note(entries)
             if rest and rest[0]:
                 self._tell_deleted([each.decode() for each in rest[0]])
             self._store_others([each for each in entries if not self._taken.has(each.id)])
             if cursor == b"0-0":
                 return
+
+    def _count(self) -> int:
+        return min(_MOST_CLAIMED, self._pace.count)
+
+    def _note(self, entries: list[_Entry]) -> None:
+        self._pace.note(len(entries), sum(each.size for each in entries), self.max_pending)
 
     def _store_others(self, entries: list[_Entry]) -> None:
         """Store entries that are not all there is between the first and the last of them."""
@@ -445,19 +464,27 @@ class RedisStreamReceiver(_RedisReceiver):
         while not self._joined.wait(_BLOCK_S):
             if self._stopping.is_set():
                 return
-        every_s = min(_LOOK_EVERY_S, (self.claim_after_s or _LOOK_EVERY_S) / 3)
-        next_look_s = time.monotonic()
+        refresh_every_s = (self.claim_after_s or _CLAIM_S) / 3
+        next_refresh_s = next_look_s = time.monotonic()
         refusals = Reconnecting(self.reportError, f"acknowledging to the {self._server}")
         while True:
-            self._taken.wait_for_durable(max(0.0, next_look_s - time.monotonic()))
+            due_s = min(next_refresh_s, next_look_s) - time.monotonic()
+            self._taken.wait_for_durable(max(0.0, due_s))
             is_last = self._stopping.is_set()
             try:
                 for number, ids in self._taken.to_acknowledge():
                     self._send("XACK", (self.stream, self.group), ids)
                     self._taken.forget(number)
-                if not is_last and time.monotonic() >= next_look_s:
-                    self._look()
-                    next_look_s = time.monotonic() + every_s
+                if is_last:
+                    return
+                if time.monotonic() >= next_refresh_s:
+                    ids = self._taken.waiting()
+                    # Without the entries, and without a count of deliveries.
+                    self._send("XCLAIM", (self.stream, self.group, self.consumer, 0), ids, "JUSTID")
+                    next_refresh_s = time.monotonic() + refresh_every_s
+                if time.monotonic() >= next_look_s:
+                    self._lag = self._ask_for_lag()
+                    next_look_s = time.monotonic() + _LOOK_EVERY_S
             except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
                 # The thread that reads reports it.
                 _log.info("The %s is told later what is durable: %s", self._server, error)
@@ -468,14 +495,20 @@ class RedisStreamReceiver(_RedisReceiver):
             if is_last:
                 return
 
-    def _look(self) -> None:
-        ids = self._taken.waiting()
-        # Only those that are still pending are changed. Without a count of deliveries.
-        self._send("XCLAIM", (self.stream, self.group, self.consumer, 0), ids, "JUSTID")
-        for found in self._command("XINFO", "GROUPS", self.stream):
+    def _ask_for_lag(self) -> int | None:
+        import redis
+
+        try:
+            groups = self._command("XINFO", "GROUPS", self.stream)
+        except redis.ResponseError:
+            # It may not be permitted, and it is not needed.
+            return None
+        for found in groups:
             facts = dict(zip(found[::2], found[1::2], strict=True))
             if facts[b"name"] == self.group.encode():
-                self._lag = facts.get(b"lag")
+                lag: int | None = facts.get(b"lag")
+                return lag
+        return None
 
     def _send(self, command: str, before: tuple[Any, ...], ids: Sequence[str], *after: Any) -> None:
         for start in range(0, len(ids), _ACK_AT_ONCE):
@@ -611,7 +644,7 @@ class RedisListReceiver(_RedisReceiver):
         moved, length = self._ask(held, *[("LMOVE", *move)] * count)
         elements = [each for each in moved if each is not None]
         if length == held:
-            self._is_behind = self._command("BLMOVE", *move, _BLOCK_S) is not None
+            self._is_behind = self._command("BLMOVE", *move, self._block_s) is not None
             return []
         self._is_behind = length != held + len(elements)
         return [] if self._is_behind else elements
@@ -694,7 +727,7 @@ class RedisChannelReceiver(_RedisReceiver):
     def _receive(self, reconnecting: Reconnecting) -> None:
         import redis
 
-        patience_s = self._options["socket_timeout"]
+        patience_s = self._answer_s
         with self._client.pubsub() as listening:
             if self.channels:
                 listening.subscribe(*self.channels)
@@ -719,7 +752,7 @@ class RedisChannelReceiver(_RedisReceiver):
         """Return messages that have arrived, and whether anything has."""
         messages: list[dict[str, Any]] = []
         size = 0
-        found = listening.get_message(timeout=_BLOCK_S)
+        found = listening.get_message(timeout=self._block_s)
         is_heard = found is not None
         while found is not None:
             if found["type"] in ("message", "pmessage"):
@@ -751,8 +784,7 @@ _STREAM_ENVELOPE = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     """An entry of a stream; `fields` are names and values in turn, None for a deleted one."""
 
     id: str
@@ -776,6 +808,8 @@ class _Entry:
         Raises:
             ValueError: There is no record in it; it says why.
         """
+        if self.fields and len(self.fields) == 2 and field and self.fields[0] == field.encode():
+            return self.fields[1], []
         names = _text(self.fields[::2] if self.fields else [], "the name of a field")
         values = self.fields[1::2] if self.fields else []
         if len(set(names)) < len(names):
@@ -910,7 +944,7 @@ def _as_it_is(answer: Any, **_: Any) -> Any:
 
 
 def _is_gone(error: BaseException) -> bool:
-    return str(error).startswith(("NOGROUP", "UNBLOCKED"))
+    return str(error).startswith(("NOGROUP", "UNBLOCKED", "no such key"))
 
 
 def _parsed(one: str | bytes) -> Id:

@@ -189,6 +189,7 @@ def test_a_stream_that_is_made_anew_is_read_from_its_first_message(server: NatsS
         (ConsumerConfig(ack_policy=AckPolicy.NONE), "has the ack policy 'none'"),
         (ConsumerConfig(ack_policy=AckPolicy.ALL), "has the ack policy 'all'"),
         (ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, deliver_subject="x"), "pushes"),
+        (ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, headers_only=True), "headers only"),
     ],
 )
 def test_a_consumer_that_would_lose_messages_is_refused(
