@@ -19,7 +19,7 @@ module, which needs the extra of its name only where the receiver runs.
 `server_sent`      a stream of server-sent events; `_event_stream`: its parser
 `mqtt`             an MQTT broker's messages; `_mqtt_session`: one start of it, `_mqtt_client`:
                    paho's client, which acknowledges when it is told to
-`amqp`             a queue of RabbitMQ
+`amqp`             a queue of RabbitMQ; `_amqp_session`: one start of it
 `nats`             a consumer of NATS JetStream
 `redis`            streams, lists and channels of Redis or Valkey
 `postgres`         PostgreSQL's logical replication, and its notifications

@@ -26,6 +26,8 @@ __all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "MqttConnectionError"]
 PUBACK: int = MessageType.PUBACK
 PUBREC: int = MessageType.PUBREC
 PUBCOMP: int = MessageType.PUBCOMP
+_PASSING = (0x88, 0x89, 0x97, 0x9F)
+"""Refusals that may be over soon: unavailable, busy, a quota, a rate. MQTT 5, 3.2.2.2."""
 _NEW_SUBSCRIPTIONS_ONLY = 1
 """Retain handling: retained messages are not sent again for a subscription that is there."""
 
@@ -146,7 +148,8 @@ class MqttClient(mqtt.Client):
         self, client: object, data: object, flags: mqtt.ConnectFlags, reason: ReasonCode, _: object
     ) -> None:
         if reason.is_failure:
-            self._failure = RefusedError(f"it refuses the connection: {reason}")
+            kind = MqttConnectionError if reason.value in _PASSING else RefusedError
+            self._failure = kind(f"it refuses the connection: {reason}")
         else:
             self.session_present = flags.session_present
 

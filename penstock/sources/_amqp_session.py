@@ -1,0 +1,243 @@
+"""`AmqpSession`: one start of an `AmqpReceiver`; what must hold is in `penstock.sources.amqp`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pika
+from pika.exceptions import (
+    AMQPError,
+    ChannelClosedByBroker,
+    ConnectionClosedByBroker,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
+
+from penstock.errors import PenstockError, text_of
+from penstock.sources._client_session import ClientSession, RefusedError
+
+if TYPE_CHECKING:
+    from penstock.sources.amqp import AmqpReceiver
+
+_CONNECT_S = 10.0
+_STEP_S = 1.0
+_ID_BYTES = 8
+_LAST_S = 253_402_300_799
+"""The end of the year 9999."""
+_ACCESS_REFUSED, _RESOURCE_LOCKED = 403, 405
+_REFUSALS = (ProbableAuthenticationError, ProbableAccessDeniedError)
+
+
+class AmqpConnectionError(PenstockError):
+    """The connection to a server failed, or it gives the queue's messages no more."""
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A channel, and its connection, which alone may be used by another thread."""
+
+    connection: Any
+    channel: Any
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    link: _Link
+    method: Any
+    properties: Any
+    body: bytes
+
+
+class AmqpSession(ClientSession[_Delivery]):
+    """Consumes the queue again and again, and keeps account of ids."""
+
+    def __init__(self, receiver: AmqpReceiver) -> None:
+        where = f"{receiver.host}:{receiver.port}, queue {receiver.queue!r}"
+        super().__init__(receiver, f"AMQP server at {where}", (AmqpConnectionError,))
+        # It logs each attempt as errors, with tracebacks; here an outage is reported once.
+        logging.getLogger("pika").setLevel(logging.CRITICAL)
+        self._options = receiver
+        self._link: _Link | None = None
+        self._is_over = False
+        # Of the thread that stores: the ids of the last messages, in the order of deliveries.
+        kept: bytes = (receiver.lastPosition or {}).get("ids", b"")
+        self._ids = {kept[at : at + _ID_BYTES]: None for at in range(0, len(kept), _ID_BYTES)}
+
+    def wake(self) -> None:
+        if (link := self._link) is not None:
+            # After the acknowledgements that are due.
+            _call(link, self._note_over)
+
+    def _note_over(self) -> None:
+        self._is_over = True
+
+    # -- the client's thread ---------------------------------------------------------------------
+
+    def serve(self) -> None:
+        connection = None
+        try:
+            connection = pika.BlockingConnection(self._parameters())
+            self._consume(connection)
+        except ChannelClosedByBroker as error:
+            raise _closed(error) from error
+        except AMQPError as error:
+            raise _failed(error) from error
+        finally:
+            self._link = None
+            if connection is not None and connection.is_open:
+                with suppress(AMQPError):
+                    connection.close()
+
+    def _parameters(self) -> Any:
+        options = self._options
+        tls = None
+        if options.is_tls:
+            context = ssl.create_default_context(cafile=options.ca_file)
+            if options.certificate_file is not None:
+                context.load_cert_chain(options.certificate_file)
+            tls = pika.SSLOptions(context, options.host)
+        return pika.ConnectionParameters(
+            options.host,
+            options.port,
+            options.virtual_host,
+            pika.PlainCredentials(options.username, options.password),
+            heartbeat=options.heartbeat_s,
+            ssl_options=tls,
+            socket_timeout=_CONNECT_S,
+            stack_timeout=_CONNECT_S,
+        )
+
+    def _consume(self, connection: Any) -> None:
+        channel = connection.channel()
+        link = _Link(connection, channel)
+        cancelled: list[object] = []
+        channel.add_on_cancel_callback(cancelled.append)
+        channel.queue_declare(self._options.queue, passive=True)
+        channel.basic_qos(prefetch_count=self._options.prefetch)
+        self._link = link
+        if self.ended.is_set():  # a stop that found no link has woken nobody
+            return
+        channel.basic_consume(
+            self._options.queue,
+            lambda _, method, properties, body: self.hand_over(
+                _Delivery(link, method, properties, body)
+            ),
+        )
+        self.connected()
+        while not self._is_over:
+            connection.process_data_events(_STEP_S)
+            if cancelled:
+                raise AmqpConnectionError(
+                    "it cancelled the consumer: the queue was deleted, or its node is gone"
+                )
+            if not channel.is_open:
+                raise channel._closing_reason or AmqpConnectionError("the channel was closed")
+
+    # -- the thread that stores ------------------------------------------------------------------
+
+    def store(self, messages: list[_Delivery]) -> None:
+        # The server gives again what a channel had that is gone.
+        current = [each for each in messages if each.link is self._link]
+        if not current:
+            return
+        ids = dict(self._ids)
+        found = []
+        for each in current:
+            if (known := _id_of(each)) is not None:
+                is_stored = each.method.redelivered and known in ids
+                ids.pop(known, None)
+                ids[known] = None
+                if is_stored:
+                    continue
+            found.append(each)
+        ids = dict(islice(ids.items(), max(0, len(ids) - self._options.prefetch), None))
+        position = None if ids.keys() == self._ids.keys() else {"ids": b"".join(ids)}
+        durable = partial(self._acknowledge_later, current[-1])
+        if found:
+            self._options.messages.store(
+                self.receiver,
+                [each.body for each in found],
+                _envelope(found) if self._options.columns else {},
+                position,
+                durable,
+            )
+        else:
+            self.receiver.store([], position, durable)
+        self._ids = ids
+
+    def _acknowledge_later(self, last: _Delivery) -> None:
+        """Have the client's thread acknowledge a message and all before it on its channel."""
+        _call(last.link, partial(_acknowledge, last))
+
+
+def _call(link: _Link, function: Callable[[], object]) -> None:
+    """Call a function in the client's thread, unless the connection is gone."""
+    with suppress(AMQPError):
+        link.connection.add_callback_threadsafe(function)
+
+
+def _acknowledge(last: _Delivery) -> None:
+    if last.link.channel.is_open:
+        last.link.channel.basic_ack(last.method.delivery_tag, multiple=True)
+
+
+def _failed(error: AMQPError) -> PenstockError:
+    said = text_of(error) or repr(error)
+    # pika takes a connection that ends at that moment for a refusal, too.
+    if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
+        return RefusedError(f"it refuses the connection: {said}")
+    return AmqpConnectionError(said)
+
+
+def _closed(error: ChannelClosedByBroker) -> PenstockError:
+    is_refused = error.reply_code in (_ACCESS_REFUSED, _RESOURCE_LOCKED)
+    return (RefusedError if is_refused else AmqpConnectionError)(error.reply_text)
+
+
+def _id_of(message: _Delivery) -> bytes | None:
+    """Return what tells a message from others: its id, and what it holds, should ids repeat."""
+    given = message.properties.message_id
+    if not given:
+        return None
+    told = hashlib.blake2b(_text(given).encode(), digest_size=_ID_BYTES)
+    told.update(b"\0")
+    told.update(message.body)
+    return told.digest()
+
+
+def _envelope(found: list[_Delivery]) -> dict[str, list[Any]]:
+    return {
+        "exchange": [_text(each.method.exchange) for each in found],
+        "routingKey": [_text(each.method.routing_key) for each in found],
+        "messageId": [_text(each.properties.message_id) for each in found],
+        "timestamp": [_us(each.properties.timestamp) for each in found],
+        "contentType": [_text(each.properties.content_type) for each in found],
+        "redelivered": [each.method.redelivered for each in found],
+        "headers": [_headers(each.properties.headers) for each in found],
+    }
+
+
+def _us(seconds: int | None) -> int | None:
+    """Return microseconds; None also for what no time is: a sender may give any 64 bits."""
+    return seconds * 1_000_000 if seconds is not None and seconds <= _LAST_S else None
+
+
+def _text(value: Any) -> Any:
+    """Return a value as text; pika gives as bytes what is no UTF-8."""
+    if value is None:
+        return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _headers(headers: dict[Any, Any] | None) -> list[tuple[Any, Any]] | None:
+    if headers is None:
+        return None
+    return [(_text(name), _text(value)) for name, value in headers.items()]

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.sources.amqp import AmqpReceiver
+from penstock.sources.formats import JsonFormat
+from penstock.testing import crash_test, run_receiver
+from tests.bounds import HANG_S
+from tests.services.rabbitmq import RabbitMQ
+from tests.sources.case_amqp import shared_server
+from tests.sources.cases import SECRET
+
+pytestmark = pytest.mark.slow
+
+FAST = {"spark.streaming.blockInterval": "20ms"}
+KINDS = ("classic", "quorum")
+
+
+@pytest.fixture
+def server() -> RabbitMQ:
+    running = shared_server()
+    if not running.is_running:
+        running.start()
+    return running
+
+
+def a_queue(server: RabbitMQ, kind: str = "classic") -> str:
+    queue = f"{kind}-{uuid.uuid4().hex[:8]}"
+    server.declare(queue, x_queue_type=kind)
+    return queue
+
+
+def a_receiver(server: RabbitMQ, queue: str, **options: Any) -> AmqpReceiver:
+    return AmqpReceiver(server.address, queue, username="user", password=SECRET, **options)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_are_stored_in_their_order_and_leave_the_queue(
+    server: RabbitMQ, kind: str
+) -> None:
+    queue = a_queue(server, kind)
+    server.publish(queue, numbers(100))
+    with run_receiver(a_receiver(server, queue, prefetch=10), settings=FAST) as running:
+        assert running.wait_for_records(100) == numbers(100)
+    with server.channel() as channel:
+        assert channel.queue_purge(queue).method.message_count == 0
+
+
+class Queue:
+    def __init__(self, server: RabbitMQ, kind: str, ids: bool) -> None:
+        self.name = a_queue(server, kind)
+        server.publish(self.name, self.expected(), ids=ids)
+
+    def expected(self) -> list[bytes]:
+        return numbers(40)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kind", "ids", "claim"),
+    [("quorum", True, "exactly once"), ("classic", False, "at least once")],
+)
+def test_ids_of_the_sender_keep_kills_from_doubling(
+    server: RabbitMQ, kind: str, ids: bool, claim: Any
+) -> None:
+    crash_test(
+        lambda queue: a_receiver(server, queue.name, prefetch=10),
+        lambda: contextlib.nullcontext(Queue(server, kind, ids)),
+        claim=claim,
+        kills=9,
+        seed=5,
+        settings=FAST,
+    )
+
+
+def test_a_queue_that_is_deleted_is_reported_and_read_again_when_it_is_there(
+    server: RabbitMQ,
+) -> None:
+    queue = a_queue(server)
+    server.publish(queue, [b"one"])
+    with run_receiver(a_receiver(server, queue), settings=FAST) as running:
+        running.wait_for_records(1)
+        with server.channel() as channel:
+            channel.queue_delete(queue)
+        running.wait_for_error("the queue was deleted")
+        running.wait_for_error(f"no queue '{queue}'")
+        server.declare(queue)
+        server.publish(queue, [b"two"])
+        assert running.wait_for_records(2) == [b"one", b"two"]
+
+
+def test_messages_with_one_id_that_differ_are_all_stored(server: RabbitMQ) -> None:
+    queue = a_queue(server)
+    server.publish(queue, numbers(20), message_id="the same")
+    with run_receiver(a_receiver(server, queue, prefetch=5), settings=FAST) as running:
+        running.hold()
+        running.wait_for_records(5)
+        # The server gives again what was not acknowledged.
+        server.control("close_all_connections", "of a test")
+        running.wait_for_error("CONNECTION_FORCED")
+        running.go_on()
+        running.wait_for_records(20)
+        wait_until(lambda: server.ready(queue) == 0)
+        running.stop()
+        assert running.records == numbers(20)
+
+
+@pytest.fixture
+def impatient(server: RabbitMQ) -> Iterator[RabbitMQ]:
+    """Have the server close channels whose messages are not acknowledged within half a second."""
+    setting = "[application:set_env(rabbit, K, V) || {{K, V}} <- [{{consumer_timeout, {}}}, "
+    setting += "{{channel_tick_interval, {}}}]]."
+    server.control("eval", setting.format(500, 300))
+    yield server
+    server.control("eval", setting.format(1_800_000, 60_000))
+
+
+def test_a_server_that_waits_no_longer_for_acknowledgements_is_reported_and_asked_again(
+    impatient: RabbitMQ,
+) -> None:
+    queue = a_queue(impatient)
+    with run_receiver(a_receiver(impatient, queue, prefetch=5), settings=FAST) as running:
+        running.hold()
+        impatient.publish(queue, numbers(20))
+        running.wait_for_error("delivery acknowledgement on channel 1 timed out")
+        running.go_on()
+        assert running.wait_for_records(20) == numbers(20)
+        wait_until(lambda: impatient.ready(queue) == 0)
+        running.stop()
+        assert running.records == numbers(20)
+
+
+def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> None:
+    queue = a_queue(server)
+    told = {
+        "message_id": "m1",
+        "content_type": "text/plain",
+        "timestamp": 1_700_000_000,
+        "headers": {"number": 1, "text": "one", "bytes": b"\xff", "none": None},
+    }
+    server.publish(queue, [b"payload"], **told)
+    server.publish(queue, [b""], ids=False, timestamp=2**63)
+    with run_receiver(a_receiver(server, queue, columns=True), settings=FAST) as running:
+        first, second = running.wait_for_records(2)
+    assert first == {
+        "exchange": "",
+        "routingKey": queue,
+        "messageId": "m1",
+        "timestamp": datetime.datetime.fromtimestamp(1_700_000_000, datetime.timezone.utc),
+        "contentType": "text/plain",
+        "redelivered": False,
+        "headers": [
+            {"key": "number", "value": "1"},
+            {"key": "text", "value": "one"},
+            {"key": "bytes", "value": "�"},
+            {"key": "none", "value": None},
+        ],
+        "value": b"payload",
+    }
+    assert (second["messageId"], second["timestamp"], second["headers"]) == (None, None, None)
+
+
+def test_what_the_format_cannot_read_is_a_dead_letter_and_is_acknowledged(
+    server: RabbitMQ,
+) -> None:
+    queue = a_queue(server)
+    server.publish(queue, [b'{"n": 1}', b"\xff no json", b'{"n": "one"}', b'{"n": 2}'])
+    receiver = a_receiver(server, queue, values=JsonFormat(pa.schema([("n", pa.int64())])))
+    with run_receiver(receiver, settings=FAST) as running:
+        assert running.wait_for_records(2) == [{"n": 1}, {"n": 2}]
+        running.stop()
+        assert [data for data, _ in running.discarded] == [b"\xff no json", b'{"n": "one"}']
+    with server.channel() as channel:
+        assert channel.queue_purge(queue).method.message_count == 0
+
+
+def test_a_virtual_host_that_is_not_there_is_said(server: RabbitMQ) -> None:
+    receiver = AmqpReceiver(f"{server.address}/other", "q", username="user", password=SECRET)
+    with run_receiver(receiver) as running:
+        assert SECRET not in running.wait_for_error("vhost other not found")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"url": "http://host"}, "amqp://host:port"),
+        ({"url": "amqp://user:secret@host"}, "username= and password="),
+        ({"queue": ""}, "queue"),
+        ({"prefetch": 0}, "prefetch"),
+        ({"prefetch": 5001}, "5000 messages or less"),
+    ],
+)
+def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], named: str) -> None:
+    given: dict[str, Any] = {"url": "amqp://host", "queue": "q", **options}
+    with pytest.raises(ValueError, match=named) as refused:
+        AmqpReceiver(**given)
+    assert "secret" not in str(refused.value)
