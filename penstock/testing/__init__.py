@@ -26,25 +26,47 @@ and of what it promises::
 `crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
 `child`        such a process
 `disks`        disks that are full by call
+`batches`      `batches_by_hand`: streams on a clock that a test moves
 `new_source`   ``penstock new-source``: writes a package with a receiver and its tests
 =============  ====================================================================================
 """
 
-from penstock.testing.crashes import (
-    CRASH_POINTS,
-    ClaimNotHeldError,
-    CrashReport,
-    crash_test,
-)
-from penstock.testing.driver import ReceiverTestError
-from penstock.testing.running import RunningReceiver, run_receiver
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock._lazy_door import lazy_door
+
+if TYPE_CHECKING:
+    from penstock.testing.batches import BatchesByHand, batches_by_hand
+    from penstock.testing.crashes import CRASH_POINTS, ClaimNotHeldError, CrashReport, crash_test
+    from penstock.testing.driver import ReceiverTestError
+    from penstock.testing.running import RunningReceiver, run_receiver
 
 __all__ = [
     "CRASH_POINTS",
+    "BatchesByHand",
     "ClaimNotHeldError",
     "CrashReport",
     "ReceiverTestError",
     "RunningReceiver",
+    "batches_by_hand",
     "crash_test",
     "run_receiver",
 ]
+
+_MODULES = {
+    "CRASH_POINTS": "crashes",
+    "BatchesByHand": "batches",
+    "ClaimNotHeldError": "crashes",
+    "CrashReport": "crashes",
+    "ReceiverTestError": "driver",
+    "RunningReceiver": "running",
+    "batches_by_hand": "batches",
+    "crash_test": "crashes",
+    "run_receiver": "running",
+}
+
+if not TYPE_CHECKING:
+    # A process that is killed needs no streams.
+    __getattr__ = lazy_door(__name__, _MODULES)
