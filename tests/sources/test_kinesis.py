@@ -6,21 +6,26 @@ import contextlib
 import hashlib
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock.sources._aws import AwsError, Outage, Trouble
 from penstock.sources.formats import JsonFormat
 from penstock.sources.kinesis import KinesisReceiver, _reading
 from penstock.sources.kinesis._packed import hash_of, unpack
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
+from tests.receiver.conftest import run, shared, tracker
+from tests.receiver.running import Running, Tracker
 from tests.services.aws_front import Answer, AwsFront, aws_front, error, wait_until
 from tests.services.moto import KEYS, REGION, MotoServer, moto_server
 from tests.sources.documented_kinesis import DocumentedKinesis
+
+__all__ = ["run", "shared", "tracker"]
 
 SECRET = KEYS["aws_secret_access_key"]
 SOON = {"spark.streaming.blockInterval": "20ms", "spark.streaming.receiverRestartDelay": "10"}
@@ -327,6 +332,29 @@ def test_a_stream_that_is_read_too_slowly_is_told_before_records_are_lost(
         assert "23.0 hours behind" in running.wait_for_error("about to be lost")
         front.wait_for_calls("GetRecords", 5)
         assert len(running.errors) == 1
+
+
+def test_by_how_long_the_slowest_shard_is_behind_is_told(
+    run: Callable[..., Running], tracker: Tracker, front: AwsFront, kinesis: DocumentedKinesis
+) -> None:
+    kinesis.behind_ms = 2500
+    kinesis.put(b"a")
+    run(receiver("orders", front.url))
+
+    def lags() -> list[int | None]:
+        return [each.pipe.source_lag_ms for each in list(tracker.rate_reports) if each.pipe]
+
+    tracker.wait_for(lambda: 2500 in lags())
+
+
+def test_the_failures_of_one_pause_count_once() -> None:
+    reported: list[str] = []
+    outage = Outage(lambda text, error: reported.append(text), "Kinesis stream 'orders'")
+    for number in range(8):
+        outage.failed(AwsError(f"call {number}", "InternalFailure", Trouble.AWAY))
+    # The first pause, and not the eighth.
+    assert outage.left_s <= 0.1
+    assert len(reported) == 1
 
 
 # -- what AWS refuses ----------------------------------------------------------------------------
