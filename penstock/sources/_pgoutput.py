@@ -522,37 +522,19 @@ def _elements(text: str | None) -> list[Any] | None:
     """Read an array as PostgreSQL writes it: ``{1,NULL,"a b"}``, ``[0:1]={{1},{2}}``."""
     if text is None:
         return None
-    found, end = _list_at(text, text.index("{"))
-    if end != len(text):
-        raise ValueError(f"{text!r:.80} is no array")
+    found: list[Any] = json.loads(_TOKEN.sub(_as_json_token, text[text.index("{") :]))
     return found
 
 
-def _list_at(text: str, at: int) -> tuple[list[Any], int]:
-    found: list[Any] = []
-    at += 1
-    while True:
-        match = _ELEMENT.match(text, at)
-        if match is None:
-            raise ValueError(f"{text!r:.80} is no array")
-        at = match.end()
-        kind = match.lastgroup
-        if kind == "end":
-            return found, at
-        if kind == "open":
-            inner, at = _list_at(text, at - 1)
-            found.append(inner)
-        elif kind == "quoted":
-            found.append(_ESCAPED.sub(r"\1", match["quoted"]))
-        elif kind == "plain":
-            found.append(None if match["plain"] == "NULL" else match["plain"])
-
-
-_ELEMENT = re.compile(
-    r'(?P<end>\})|(?P<open>\{)|(?P<comma>,)|"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^{},"\\]+)',
-    re.DOTALL,
-)
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|[{}]|[^{},"]+', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_TOKENS = {"{": "[", "}": "]", "NULL": "null"}
+
+
+def _as_json_token(match: re.Match[str]) -> str:
+    if match[1] is not None:
+        return json.dumps(_ESCAPED.sub(r"\1", match[1]))
+    return _TOKENS.get(match[0]) or json.dumps(match[0])
 
 
 @functools.cache

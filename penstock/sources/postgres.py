@@ -70,15 +70,11 @@ _WAL, _KEEPALIVE = b"wk"
 
 
 class PostgresSourceError(PenstockError):
-    """A PostgreSQL server does not give what is asked of it.
+    """A PostgreSQL server does not give what is asked of it."""
 
-    Attributes:
-        is_hopeless: Whether it needs somebody who mends it.
-    """
 
-    def __init__(self, message: str, *, is_hopeless: bool = False) -> None:
-        super().__init__(message)
-        self.is_hopeless = is_hopeless
+class PostgresSetupError(PostgresSourceError):
+    """It will not, until somebody has mended what the message names."""
 
 
 def lsn_text(lsn: int) -> str:
@@ -251,7 +247,7 @@ class _PostgresBase(Receiver):
             except (psycopg.Error, PostgresSourceError, PgoutputError) as error:
                 if self.isStopped():
                     return
-                if getattr(error, "is_hopeless", False):
+                if isinstance(error, PostgresSetupError):
                     outage.failed(error, f"is looked at again every {_HOPELESS_S:g} s")
                     pause_s = _HOPELESS_S
                 else:
@@ -409,24 +405,22 @@ class PostgresReceiver(_PostgresBase):
             self._make_slot(link)
             found = self._ask(link, look)
         ((kind, plugin, database, state, flushed),) = found
-        if (kind, plugin, database) != ("logical", "pgoutput", self._database_of(link)):
-            raise PostgresSourceError(
+        if (kind, plugin, database) != ("logical", "pgoutput", link.pg.db.decode()):
+            raise PostgresSetupError(
                 f"the replication slot {self._slot} is {kind}, of the plug-in {plugin or 'none'} "
                 f"and the database {database or 'none'}: give the name of one of pgoutput and of "
-                "this database",
-                is_hopeless=True,
+                "this database"
+            )
+        if state == "lost":
+            raise PostgresSetupError(
+                f"the replication slot {self._slot} fell behind max_slot_wal_keep_size, and the "
+                "server has removed its log: changes are lost. Drop the slot, make it again, and "
+                "take a new copy of the tables"
             )
         if not flushed:
             raise PostgresSourceError(
                 f"the replication slot {self._slot} is still being made, which waits until all "
                 "transactions have ended that were open by then"
-            )
-        if state == "lost":
-            raise PostgresSourceError(
-                f"the replication slot {self._slot} fell behind max_slot_wal_keep_size, and the "
-                "server has removed its log: changes are lost. Drop the slot, make it again, and "
-                "take a new copy of the tables",
-                is_hopeless=True,
             )
         known = self._confirmed
         if known is None:
@@ -440,19 +434,15 @@ class PostgresReceiver(_PostgresBase):
             known.passed(_lsn(flushed))
         return known
 
-    def _database_of(self, link: _Link) -> str:
-        return link.pg.db.decode(errors="replace")
-
     def _check_history(self, link: _Link, system: str, timeline: str, written: int) -> None:
         """Compare the place with the server's history; begin anew where that has been left."""
         known_system, known_timeline = self._history
         end = written
         if known_system and known_system != system:
-            raise PostgresSourceError(
+            raise PostgresSetupError(
                 f"the stream stands at {lsn_text(self._place[0])} of the server with the system "
                 f"identifier {known_system}, and this one has {system}: it is another server, and "
-                "its changes belong to a stream of another name",
-                is_hopeless=True,
+                "its changes belong to a stream of another name"
             )
         if known_timeline and known_timeline != timeline:
             ((_, history),) = self._ask(link, f"TIMELINE_HISTORY {timeline}")
@@ -474,10 +464,9 @@ class PostgresReceiver(_PostgresBase):
 
     def _make_publication(self, link: _Link) -> None:
         if not self._is_made:
-            raise PostgresSourceError(
+            raise PostgresSetupError(
                 f"there is no publication {self._publication!r} in this database: CREATE "
-                "PUBLICATION makes one, before the slot is made, or create=True does",
-                is_hopeless=True,
+                "PUBLICATION makes one, before the slot is made, or create=True does"
             )
         tables = [".".join(map(_identifier, each.split(".", 1))) for each in self._tables or ()]
         which = f"TABLE {', '.join(tables)}" if tables else "ALL TABLES"
@@ -485,18 +474,16 @@ class PostgresReceiver(_PostgresBase):
 
     def _make_slot(self, link: _Link) -> None:
         if self._place[0] or self._confirmed is not None:
-            raise PostgresSourceError(
+            raise PostgresSetupError(
                 f"the replication slot {self._slot} is gone, and the stream stands at "
                 f"{lsn_text(self._place[0])}: changes since then are lost. Make the slot again, "
-                "and take a new copy of the tables",
-                is_hopeless=True,
+                "and take a new copy of the tables"
             )
         if not self._is_made:
-            raise PostgresSourceError(
+            raise PostgresSetupError(
                 f"there is no replication slot {self._slot}: SELECT "
                 f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput') makes one, or "
-                "create=True does",
-                is_hopeless=True,
+                "create=True does"
             )
         # It waits for the transactions that are open.
         self._ask(link, f"CREATE_REPLICATION_SLOT {self._slot} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
@@ -674,14 +661,14 @@ def _explained(error: psycopg.Error) -> PostgresSourceError:
     """Return an error that says whether waiting can help."""
     state = error.sqlstate or ""
     detail = error.diag.message_detail
-    text = f"{str(error).strip()}" if not detail else f"{error.diag.message_primary}: {detail}"
-    if state == "42704":
+    text = str(error).strip() if not detail else f"{error.diag.message_primary}: {detail}"
+    if state == "42704" and "publication" in text:
         text += (
             ". If the publication was made after the slot, the slot has changes from before it "
             "that can never be read: make the slot again"
         )
-    is_hopeless = state[:2] in ("0A", "22", "28", "42") or state == "55000"
-    return PostgresSourceError(text, is_hopeless=is_hopeless)
+    is_setup = state[:2] in ("0A", "22", "28", "42") or state == "55000"
+    return PostgresSetupError(text) if is_setup else PostgresSourceError(text)
 
 
 def _report_status(link: _Link, confirmed: _Confirmed) -> None:

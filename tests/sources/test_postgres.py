@@ -452,13 +452,15 @@ def test_a_server_that_says_nothing_is_left(database: Database) -> None:
 
 def test_publication_and_slot_are_made_where_asked_for(server: PostgresServer) -> None:
     database = Database(server, slot=False)
-    database.run("CREATE TABLE other (id int PRIMARY KEY)")
-    receiver = database.receiver(create=True, tables=["public.t"])
+    database.run('CREATE TABLE "Mixed ""Case" (id int PRIMARY KEY)')
+    receiver = database.receiver(
+        publication='it\'s "odd"', create=True, tables=['public.Mixed "Case']
+    )
     with run_receiver(receiver, settings=SMALL) as running:
         database.wait_until_read()
-        database.run("INSERT INTO other VALUES (1)")
-        database.insert(1, 2)
-        assert ids(running.wait_for_records(2)) == [1, 2]
+        database.insert(1, 1)
+        database.run('INSERT INTO "Mixed ""Case" VALUES (2)')
+        assert ids(running.wait_for_records(1)) == [2]
     database.drop()
 
 
