@@ -367,7 +367,8 @@ class StreamingEngine:
             self._scheduler.stop(_FAST_STOP_S)
         stop_bounded("the ledger", self._generator.note_complete, _THREADS_END_S)
         with told("the checkpoint writer"):
-            if self._writer is not None and not self._writer.stop(_THREADS_END_S):
+            writer = self._writer
+            if writer is not None and not writer.stop(_THREADS_END_S) and not writer.is_removed:
                 _log.warning(
                     "The last checkpoint is not written; a restart goes on from the one before it"
                 )

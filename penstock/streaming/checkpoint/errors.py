@@ -75,18 +75,23 @@ class UpgradeError(CheckpointError):
 
 
 class CheckpointWriteError(CheckpointError):
-    """Checkpoints could not be written for longer than `patience_s`; batches go on.
+    """Checkpoints could not be written for longer than `patience_s`, or cannot be any more.
 
     Attributes:
         folder: Where they should be.
         reason: Why not.
     """
 
-    def __init__(self, folder: str, patience_s: float, reason: str) -> None:
-        super().__init__(
-            f"no checkpoint could be written to {folder} for {patience_s:g} s; batches go on, and "
-            f"a restart would do those since then again: {reason}"
-        )
+    def __init__(
+        self, folder: str, patience_s: float, reason: str, *, is_removed: bool = False
+    ) -> None:
+        when = f"could be written to {folder} for {patience_s:g} s"
+        if not patience_s:
+            when = f"can be written to {folder} any more"
+        then = "batches go on, and a restart would do those since then again"
+        if is_removed:
+            then = "those that were there are gone, and a restart would not go on from any"
+        super().__init__(f"no checkpoint {when}; {then}: {reason}")
         self.folder = folder
         self.reason = reason
 

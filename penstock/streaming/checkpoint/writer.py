@@ -50,7 +50,8 @@ class CheckpointWriter:
     """One thread, one waiting checkpoint.
 
     `_changed` guards what waits. A checkpoint that cannot be written is tried again every second
-    until a newer one takes its place; batches go on meanwhile.
+    until a newer one takes its place; batches go on meanwhile. After a log that was removed takes
+    nothing more the thread ends.
 
     Args:
         ledger: Holds them.
@@ -60,6 +61,10 @@ class CheckpointWriter:
             removed; and again after the next time that it worked.
         patience_s: See there.
         clock: Measures it.
+
+    Attributes:
+        path: The checkpoint directory.
+        is_removed: The driver log was removed under the program: nothing is written any more.
     """
 
     def __init__(
@@ -85,7 +90,7 @@ class CheckpointWriter:
         self._stop_event = threading.Event()
         self._failing_since_s: float | None = None
         self._told = False
-        self._is_removed = False
+        self.is_removed = False
         # Only the thread uses these.
         self._known: list[CheckpointHeader] = []
         self._synced: set[str] = set()
@@ -104,6 +109,8 @@ class CheckpointWriter:
     def submit(self, request: CheckpointRequest) -> None:
         """Let a checkpoint be written, in place of one that waits."""
         with self._changed:
+            if self.is_removed:
+                return
             if self._waiting is not None:
                 before = self._waiting.when_durable
                 request = CheckpointRequest(request.checkpoint, before + request.when_durable)
@@ -118,10 +125,10 @@ class CheckpointWriter:
         """
 
         def is_over() -> bool:
-            return self._is_removed or (not self._is_writing and self._waiting is None)
+            return self.is_removed or (not self._is_writing and self._waiting is None)
 
         with self._changed:
-            return wait_for(self._changed, is_over, timeout_s) and not self._is_removed
+            return wait_for(self._changed, is_over, timeout_s) and not self.is_removed
 
     def stop(self, timeout_s: float) -> bool:
         """Write what waits, and end.
@@ -153,6 +160,8 @@ class CheckpointWriter:
                 if failure is not None:
                     self._put_back(request)
                 self._changed.notify_all()
+                if self.is_removed:
+                    return
                 if failure is not None and self._stopping:
                     _log.error("The last checkpoint was not written: %s", _said(failure))
                     return
@@ -190,17 +199,23 @@ class CheckpointWriter:
 
     def _failed(self, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
+        is_removed = isinstance(error, LedgerRemovedError)
+        if is_removed:
+            _log.error("No checkpoint can be written any more: %s", _said(error))
+        elif self._failing_since_s is None:
+            _log.error("A checkpoint could not be written and is tried again: %s", _said(error))
         if self._failing_since_s is None:
             self._failing_since_s = now_s
-            _log.error("A checkpoint could not be written and is tried again: %s", _said(error))
-        # For a log that was removed nothing is to be waited for.
-        self._is_removed = isinstance(error, LedgerRemovedError)
         failing_s = now_s - self._failing_since_s
-        if not self._told and (failing_s >= self._patience_s or self._is_removed):
+        if is_removed or (not self._told and failing_s >= self._patience_s):
             self._told = True
-            failure = CheckpointWriteError(self.path, failing_s, _said(error))
+            failure = CheckpointWriteError(
+                self.path, 0 if is_removed else failing_s, _said(error), is_removed=is_removed
+            )
             failure.__cause__ = error
             self._on_error(failure)
+        with self._changed:
+            self.is_removed = is_removed
 
     def _prune(self, header: CheckpointHeader) -> None:
         """Remove the RDD checkpoints that neither the newest checkpoint nor the one before needs.

@@ -307,6 +307,16 @@ class TestWriter:
         (error,) = writing.errors
         assert isinstance(error, CheckpointWriteError)
         assert "the folder is gone" in str(error)
+        assert "a restart would not go on from any" in str(error)
+        # It can never pass: nothing is tried again, and nothing is kept for it.
+        writing.writer._thread.join(WAIT_S)
+        assert not writing.writer._thread.is_alive()
+        for time_ms in (2, 3):
+            writing.submit(time_ms)
+        assert writing.ledger.failures == 999_999
+        assert not writing.writer.flush(WAIT_S)
+        assert not writing.writer.stop(WAIT_S)
+        assert writing.durable == []
 
     def test_a_stop_does_not_wait_for_a_disk_that_stays_full(self, writing: Writing) -> None:
         writing.ledger.failures = 1_000_000
