@@ -93,6 +93,10 @@ class DocumentedKinesis:
         with self._lock:
             return list(self._shards)
 
+    def records(self, shard: str) -> list[dict[str, Any]]:
+        """What a shard has, as AWS tells it."""
+        return self._shards[shard].records
+
     def split(self, shard: str) -> list[str]:
         """Split a shard, and return its children."""
         with self._lock:
@@ -181,7 +185,8 @@ class DocumentedKinesis:
                 late = [
                     each["SequenceNumber"]
                     for each in shard.records
-                    if each["ApproximateArrivalTimestamp"] >= members["Timestamp"]
+                    # As older versions of botocore ask: for whole seconds.
+                    if each["ApproximateArrivalTimestamp"] >= int(members["Timestamp"])
                 ]
                 first = late[0] if late else self._number()
         return Answer({"ShardIterator": self._iterator(shard.id, first)})

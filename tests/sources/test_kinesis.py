@@ -115,6 +115,23 @@ def test_a_time_gives_what_came_since(moto: MotoServer, stream: str) -> None:
         assert sorted(running.wait_for_records(10)) == numbered("a", 10)
 
 
+def test_a_time_within_a_second_gives_nothing_from_before_it(
+    front: AwsFront, kinesis: DocumentedKinesis
+) -> None:
+    second_s = int(time.time())
+    (shard,) = kinesis.ids()
+    kinesis.put(b"before", b"since")
+    for record, arrived_s in zip(kinesis.records(shard), (0.25, 0.75), strict=True):
+        record["ApproximateArrivalTimestamp"] = second_s + arrived_s
+    since = datetime.fromtimestamp(second_s + 0.5, timezone.utc)
+    with run_receiver(
+        receiver("orders", front.url, initialPosition=since), settings=SOON
+    ) as running:
+        assert running.wait_for_records(1) == [b"since"]
+        kinesis.put(b"end")
+        assert running.wait_for_records(2) == [b"since", b"end"]
+
+
 def test_the_envelope_comes_as_columns(moto: MotoServer, stream: str) -> None:
     moto.client("kinesis").put_record(StreamName=stream, Data=b'{"id": 1}', PartitionKey="k")
     values = JsonFormat(pa.schema([("id", pa.int64())]))

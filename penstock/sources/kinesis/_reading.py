@@ -270,6 +270,9 @@ class Reading:
             else:
                 self._tell_trimmed(shard, records)
             shard.looks_for = None
+        if shard.after is None and self._since_s is not None:
+            # Older versions of botocore ask for whole seconds.
+            records = [each for each in records if self._is_since(each)]
         for part in _parts(records):
             self._store(shard, part)
         shard.iterator = following
@@ -282,6 +285,10 @@ class Reading:
         is_idle = not records and not shard.behind_ms
         pause_s = self._receiver.read_interval_s if is_idle else _PACE_S
         shard.due_s = time.monotonic() + pause_s
+
+    def _is_since(self, record: Mapping[str, Any]) -> bool:
+        arrived: datetime = record["ApproximateArrivalTimestamp"]
+        return self._since_s is None or arrived.timestamp() >= self._since_s
 
     def _store(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
         """Store records with the position after them; halve what does not fit into a block."""
