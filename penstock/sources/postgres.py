@@ -329,7 +329,7 @@ class PostgresReceiver(_PostgresBase):
             raise ValueError(refused("tables", tables, accepted))
         self._slot = slot
         self._publication = publication
-        self._is_made = create
+        self._creates = create
         self._tables = tables
         found = arrow_schema(rows)
         if found is not None:
@@ -343,13 +343,15 @@ class PostgresReceiver(_PostgresBase):
         self.schema = envelope(self._row)
         self._place = (0, 0)
         self._confirmed: _Confirmed | None = None
-        self._server_id = self._timeline = ""
+        self._history = ("", "")
+        self._is_begun = False
 
     def onStart(self) -> None:
         """Begin after the stream's last position."""
         last = self.lastPosition or {}
         self._place = (last.get("lsn", 0), last.get("place", 0))
         self._history = (last.get("system", ""), last.get("timeline", ""))
+        self._is_begun = bool(last)
         self._confirmed = None
         super().onStart()
 
@@ -358,6 +360,7 @@ class PostgresReceiver(_PostgresBase):
 
     def _receive(self, link: _Link, outage: Reconnecting) -> None:
         confirmed = self._confirmed = self._prepare(link)
+        self._is_begun = True
         self._ask(
             link,
             f"START_REPLICATION SLOT {self._slot} LOGICAL 0/0 (proto_version '1', "
@@ -388,8 +391,7 @@ class PostgresReceiver(_PostgresBase):
 
     def _prepare(self, link: _Link) -> _Confirmed:
         """Look at the server, the publication and the slot; return from where the slot goes on."""
-        for name, value in _SESSION.items():
-            self._ask(link, f"SET {name} = '{value}'")
+        self._ask(link, "; ".join(f"SET {name} = '{value}'" for name, value in _SESSION.items()))
         if self._ask(link, "SHOW server_encoding") == [["SQL_ASCII"]]:
             # It would end the replication at the first text that is no UTF-8.
             self._ask(link, "SET client_encoding = 'SQL_ASCII'")
@@ -463,7 +465,7 @@ class PostgresReceiver(_PostgresBase):
         self._history = (system, timeline)
 
     def _make_publication(self, link: _Link) -> None:
-        if not self._is_made:
+        if not self._creates:
             raise PostgresSetupError(
                 f"there is no publication {self._publication!r} in this database: CREATE "
                 "PUBLICATION makes one, before the slot is made, or create=True does"
@@ -473,13 +475,12 @@ class PostgresReceiver(_PostgresBase):
         self._ask(link, f"CREATE PUBLICATION {_identifier(self._publication)} FOR {which}")
 
     def _make_slot(self, link: _Link) -> None:
-        if self._place[0] or self._confirmed is not None:
+        if self._is_begun:
             raise PostgresSetupError(
-                f"the replication slot {self._slot} is gone, and the stream stands at "
-                f"{lsn_text(self._place[0])}: changes since then are lost. Make the slot again, "
-                "and take a new copy of the tables"
+                f"the replication slot {self._slot} is gone, and with it what the stream had not "
+                "got by then: make the slot again, and take a new copy of the tables"
             )
-        if not self._is_made:
+        if not self._creates:
             raise PostgresSetupError(
                 f"there is no replication slot {self._slot}: SELECT "
                 f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput') makes one, or "

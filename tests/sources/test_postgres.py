@@ -486,22 +486,25 @@ def test_a_publication_that_was_made_after_the_slot_is_explained(server: Postgre
     database.drop()
 
 
-def test_a_slot_that_vanished_is_said_and_not_made_again(database: Database) -> None:
-    with run_receiver(database.receiver(create=True), settings=SMALL) as running:
-        database.insert(1, 1)
-        running.wait_for_records(1)
-        pid = database.wait_until_read()
-        database.server.stall(pid)  # So that the receiver is not back before the slot is gone.
-        database.run("SELECT pg_terminate_backend(%s)", pid)
-        database.server.go_on(pid)
-        with contextlib.suppress(Exception):
-            database.run("SELECT pg_drop_replication_slot(%s)", database.slot)
-        while database.state("slot_name"):
-            database.run("SELECT pg_terminate_backend(%s)", database.state("active_pid") or 0)
-            with contextlib.suppress(Exception):
-                database.run("SELECT pg_drop_replication_slot(%s)", database.slot)
-        running.wait_for_error(f"the replication slot {database.slot} is gone")
-        assert database.state("slot_name") is None
+@pytest.mark.slow
+@pytest.mark.parametrize("goes_back", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_slot_that_vanished_is_said_and_not_made_again(goes_back: bool) -> None:
+    with postgres_server() as server:
+        database = Database(server)
+        server.stop()
+        server.copy_data()
+        server.start()
+        with run_receiver(database.receiver(create=True), settings=SMALL) as running:
+            database.insert(1, 10_000)
+            running.wait_for_records(10_000)
+            server.stop()
+            if goes_back:
+                server.go_back_to_copy()
+            shutil.rmtree(server.data / "pg_replslot" / database.slot)
+            server.start()
+            error = running.wait_for_error(f"the replication slot {database.slot} is gone")
+            assert "is looked at again every 30 s" in error
+            assert database.state("slot_name") is None
 
 
 def test_a_slot_is_made_when_open_transactions_have_ended(server: PostgresServer) -> None:
