@@ -197,10 +197,9 @@ class NatsReceiver(LoopReceiver):
         self, taken: _Taken, storer: ThreadPoolExecutor, reconnecting: Reconnecting
     ) -> None:
         """Connect, and take messages until the connection ends by an error."""
-        import nats
-
         connection = _Connection()
-        client = await nats.connect(
+        client = connection.client = _new_client()
+        await client.connect(
             **{
                 "servers": self._servers,
                 "name": f"penstock-{self.streamId}",
@@ -211,7 +210,6 @@ class NatsReceiver(LoopReceiver):
                 "closed_cb": connection.note_end,
             }
         )
-        connection.client = client
         taken.has_room = connection.wake
         loop = asyncio.get_running_loop()
         helpers: list[asyncio.Task[None]] = []
@@ -657,6 +655,31 @@ async def _take_leave(connection: _Connection, taken: _Taken, not_stored: Sequen
     for reply in (*not_stored, *(each.reply for each in connection.arrived if each.reply)):
         await client.publish(reply, b"-NAK")
     await client.flush()
+
+
+def _new_client() -> Client:
+    from nats.aio.client import Client
+
+    class BytesClient(Client):
+        """A client that goes on after subjects and headers that a sender got wrong.
+
+        To the server they are bytes. The client would read nothing any more, and say nothing.
+        """
+
+        async def _process_headers(self, headers: Any) -> Any:
+            try:
+                return await super()._process_headers(headers)
+            except (ValueError, LookupError) as error:
+                _log.info("Headers of a message cannot be read: %r", error)
+                return None
+
+        def _build_message(
+            self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any
+        ) -> Any:
+            subject = subject.decode(errors="replace").encode()
+            return super()._build_message(sid, subject, reply, data, headers)
+
+    return BytesClient()
 
 
 def _nothing() -> None:

@@ -207,19 +207,22 @@ def test_a_server_without_jetstream_is_told_from_one_that_is_away(server: NatsSe
         running.wait_for_error("JetStream is not enabled there, or not for this account")
 
 
-def test_texts_that_are_not_utf8_stop_nothing(server: NatsServer) -> None:
-    """Headers are bytes to the server."""
+def test_subjects_and_headers_that_are_no_text_stop_nothing(server: NatsServer) -> None:
+    """Subjects and headers are bytes to the server."""
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
         raw.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n')
-        head = b"NATS/1.0\r\nkind: \xff\r\n\r\n"
-        raw.sendall(b"HPUB s.a %d %d\r\n%sbody\r\nPING\r\n" % (len(head), len(head) + 4, head))
+        raw.sendall(b"PUB s.\xff 3\r\none\r\n")
+        for head in (b"NATS/1.0\r\nkind: \xff\r\n\r\n", b"NATS/1.0 \xff\xff\r\n\r\n", b"\x00"):
+            raw.sendall(b"HPUB s.a %d %d\r\n%s2\r\n" % (len(head), len(head) + 1, head))
+        raw.sendall(b"PING\r\n")
         raw.settimeout(HANG_S)
         while b"PONG" not in raw.recv(1 << 16):
             pass
     send(server, b"next")
     with run_receiver(reader(server, columns=True), settings=QUICK) as running:
-        first, second = running.wait_for_records(2)
-    assert [first["value"], second["value"]] == [b"body", b"next"]
+        found = running.wait_for_records(5)
+    assert [each["value"] for each in found] == [b"one", b"2", b"2", b"2", b"next"]
+    assert found[0]["subject"] == "s.\ufffd"
 
 
 @pytest.mark.parametrize("servers", ["", "http://u:secret@h", [], ["nats://h:1", "h:2"], 7])
