@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from penstock.__main__ import main
+from penstock.commands import Command, conf_option
 from tests.bounds import HANG_S
 
 WAIT_S = HANG_S
@@ -86,3 +88,19 @@ def test_a_list_of_commands_cuts_none_of_their_descriptions(
         assert main([group, *ways, name, "--help"]) == 0
         said = capsys.readouterr().out.split("\n\n")[1]
         assert " ".join(said.split()) in described
+
+
+def test_a_setting_that_a_command_is_given_has_a_name_and_no_space_around_it() -> None:
+    @click.command(cls=Command)
+    @conf_option
+    def command(conf: dict[str, str]) -> dict[str, str]:
+        return conf
+
+    def given(*pairs: str) -> object:
+        arguments = [part for pair in pairs for part in ("--conf", pair)]
+        return command.main(arguments, standalone_mode=False)
+
+    assert given(" spark.a = b=c ", "spark.d=") == {"spark.a": "b=c", "spark.d": ""}
+    for pair in ("spark.a", "=b", " =b"):
+        with pytest.raises(click.BadParameter, match="KEY=VALUE is wanted"):
+            given(pair)

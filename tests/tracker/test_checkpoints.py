@@ -12,6 +12,8 @@ import pytest
 
 from penstock.tracker import DamagedLedgerError, LedgerWriteError, read_checkpoint
 from penstock.tracker._driver_log import SnapshotRule
+from penstock.tracker._ledger_state import LedgerState
+from penstock.tracker._recovery import SnapshotReader, snapshot_parts
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import (
     EncryptionKey,
@@ -235,3 +237,14 @@ def test_what_has_another_key_or_none_is_refused_and_stays(
     with pytest.raises(error):
         recover(tmp_path, encryption=read)
     assert read_checkpoint(str(tmp_path), written) == b"one"
+
+
+def test_nothing_of_a_snapshot_without_an_end_is_in_the_checkpoint_of_the_next_one() -> None:
+    state = LedgerState()
+    state.checkpoint = LARGE
+    parts = list(snapshot_parts(state, 1, 0))
+    reader = SnapshotReader()
+    assert [reader.feed(part) for part in parts[:-1]] == [None] * (len(parts) - 1)
+    *_, found = [reader.feed(part) for part in parts]
+    assert found is not None
+    assert found.checkpoint == LARGE
