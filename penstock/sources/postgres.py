@@ -116,11 +116,12 @@ class _Link:
         """
         poll = select.poll()
         poll.register(self.pg.socket, select.POLLIN)
-        if not poll.poll(1000 * timeout_s):
-            return False
-        with self.lock:
-            self.pg.consume_input()
-        return True
+        is_ready = bool(poll.poll(1000 * timeout_s))
+        # Of a TLS record a part may wait within the client, which no socket shows.
+        if is_ready or self.pg.ssl_in_use:
+            with self.lock:
+                self.pg.consume_input()
+        return is_ready
 
     def ask(self, sql: str, timeout_s: float, receiver: Receiver) -> list[list[str]]:
         """Return the rows that a statement gives; null is the empty text.
