@@ -246,6 +246,17 @@ def test_a_full_queue_lets_the_source_wait_and_keeps_the_connection(
         feed.wait_until_stored(running)
 
 
+@cases(keeps=True)
+def test_a_full_disk_lets_the_source_wait(case: SourceCase, tmp_path: Path) -> None:
+    with running_with(case, tmp_path, NARROW) as (feed, running):
+        running.fill_disk()
+        feed.send(feed.numbered(200))
+        running.wait_for_error("no space left", HANG_S)
+        assert not running.records
+        running.free_disk()
+        feed.wait_until_stored(running)
+
+
 @cases(connects=True, keeps=True)
 def test_many_reconnects_without_an_acknowledgement_keep_the_bound(
     case: SourceCase, tmp_path: Path
