@@ -22,6 +22,8 @@ _END_S = 4.0
 
 
 _DRAIN_S = 2.0
+_GATHER_S = 0.005
+"""How long what came waits for more, to be stored with it."""
 _IN_HAND = 1_000
 _IN_HAND_BYTES = 4 << 20
 
@@ -140,8 +142,8 @@ def resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None
 class Batches(Generic[T]):
     """Hands what a loop takes to a thread that stores it, all that has come meanwhile at once.
 
-    The loop goes on while the thread waits in `store`, until too much is in hand; then it waits in
-    `add`, and so reads no more from its source. A context manager of a task: an error of `store`
+    The loop goes on while the thread waits in `store`, until too much is in hand; then it waits for
+    `room`, and so reads no more from its source. A context manager of a task: an error of `store`
     ends the task, and is raised at the end. There what is in hand is stored, if that takes no
     longer than a stop allows.
 
@@ -173,6 +175,7 @@ class Batches(Generic[T]):
         self._task = None
         end_s = time.monotonic() + _DRAIN_S
         try:
+            self._begin()
             while self._storing is not None and (left_s := end_s - time.monotonic()) > 0:
                 await asyncio.wait([self._storing], timeout=left_s)
                 await asyncio.sleep(0)
@@ -181,18 +184,26 @@ class Batches(Generic[T]):
         if self._error is not None:
             raise self._error
 
-    async def add(self, item: T, size: int) -> None:
-        """Take something of so many bytes; may wait."""
+    def add(self, item: T, size: int) -> None:
+        """Take something of so many bytes. When `is_full`, wait for `room` before the next."""
+        if not self._waiting and self._storing is None:
+            # Soon, so that what comes at once is stored at once.
+            asyncio.get_running_loop().call_later(_GATHER_S, self._begin)
         self._waiting.append(item)
         self._bytes += size
-        if self._storing is None:
-            self._begin()
+
+    async def room(self) -> None:
+        """Wait until it is not full."""
         while self.is_full:
+            self._begin()
             self._moved.clear()
             await self._moved.wait()
 
     def _begin(self) -> None:
+        if self._storing is not None or not self._waiting or self._error is not None:
+            return
         items, self._waiting, self._bytes = self._waiting, [], 0
+        self._moved.set()
         loop = asyncio.get_running_loop()
         self._storing = loop.run_in_executor(self._pool, self._store, items)
         self._storing.add_done_callback(self._stored)
@@ -204,6 +215,8 @@ class Batches(Generic[T]):
             if self._task is not None:
                 self._task.cancel()
             return
-        if self._waiting:
+        if self._task is None or self.is_full:
             self._begin()
+        else:
+            storing.get_loop().call_later(_GATHER_S, self._begin)
         self._moved.set()

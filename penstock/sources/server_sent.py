@@ -163,10 +163,12 @@ class ServerSentEventsReceiver(LoopReceiver):
                 now = datetime.now(timezone.utc)
                 before = parser.last_id
                 for event in parser.feed(chunk):
-                    await batches.add(_Taken(event, event.last_id, now), len(event.data))
+                    batches.add(_Taken(event, event.last_id, now), len(event.data))
                     before = event.last_id
+                    if batches.is_full:
+                        await batches.room()
                 if parser.last_id != before:
-                    await batches.add(_Taken(None, parser.last_id, now), 0)
+                    batches.add(_Taken(None, parser.last_id, now), 0)
         return True
 
     async def _chunk(self, response: aiohttp.ClientResponse) -> bytes:

@@ -112,6 +112,7 @@ class WebSocketReceiver(LoopReceiver):
         self.pingTimeout, self.authorities = pingTimeout, authorities
         self.messages = Messages(_ENVELOPE, columns=columns, values=values)
         self.schema = self.messages.schema
+        self._is_plain = records is None and position is None and not columns
 
     async def _main(self) -> None:
         from websockets.asyncio.client import connect
@@ -142,7 +143,10 @@ class WebSocketReceiver(LoopReceiver):
                 await asyncio.sleep(pause_s)
 
     async def _take(
-        self, connection: ClientConnection, batches: Batches[_Message], reconnecting: Reconnecting
+        self,
+        connection: ClientConnection,
+        batches: Batches[_Message | bytes],
+        reconnecting: Reconnecting,
     ) -> NoReturn:
         asked = self.subscribe(self._token) if callable(self.subscribe) else self.subscribe
         for each in asked:
@@ -152,10 +156,13 @@ class WebSocketReceiver(LoopReceiver):
         try:
             while True:
                 data = await connection.recv()
-                kind = "text" if isinstance(data, str) else "binary"
                 payload = data.encode() if isinstance(data, str) else data
-                message = self._message(payload, kind)
-                await batches.add(message, len(payload))
+                kind = "text" if isinstance(data, str) else "binary"
+                batches.add(
+                    payload if self._is_plain else self._message(payload, kind), len(payload)
+                )
+                if batches.is_full:
+                    await batches.room()
         finally:
             pinging.cancel()
 
@@ -169,7 +176,7 @@ class WebSocketReceiver(LoopReceiver):
         self._token = self._token if place is None else place
         return _Message(data, records, place, kind, now)
 
-    async def _ping(self, connection: ClientConnection, batches: Batches[_Message]) -> None:
+    async def _ping(self, connection: ClientConnection, batches: Batches[_Message | bytes]) -> None:
         """End a connection on which nothing comes any more, unless that is our own doing."""
         from websockets.exceptions import ConnectionClosed
 
@@ -193,11 +200,14 @@ class WebSocketReceiver(LoopReceiver):
 
     # -- the thread that stores ------------------------------------------------------------------
 
-    def _store(self, messages: list[_Message]) -> None:
+    def _store(self, messages: list[_Message | bytes]) -> None:
         payloads: list[bytes] = []
         envelope: dict[str, list[Any]] = {name: [] for name in _ENVELOPE.names}
         position = None
         for each in messages:
+            if isinstance(each, bytes):
+                payloads.append(each)
+                continue
             if each.records is None:
                 self.discard(each.data, each.error)
                 continue
@@ -213,4 +223,5 @@ class WebSocketReceiver(LoopReceiver):
                 for each in messages:
                     self._store([each])
                 return
-            self.discard(messages[0].data, str(error), position)
+            only = messages[0]
+            self.discard(only if isinstance(only, bytes) else only.data, str(error), position)

@@ -440,14 +440,8 @@ class Sender:
                         break
 
 
-@pytest.mark.parametrize(
-    ("kills", "has_keys"),
-    [
-        (3, True),
-        pytest.param(3, False, marks=pytest.mark.long),
-        pytest.param(27, True, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("kills", "has_keys"), [(27, True), (9, False)])
 def test_a_kill_loses_nothing_and_doubles_nothing_that_has_a_key(
     kills: int, has_keys: bool
 ) -> None:

@@ -1,0 +1,125 @@
+"""HTTP: requests a second and MB/s by `HttpReceiver`, beside a bare handler of the same server.
+
+``python -m benchmarks.sources.http [seconds]``. 64 connections send one record a request; four send
+lines of JSON, 1 MB a request. The bare handler reads the body, of lines also looks through it with
+the parser that the receiver has, and answers at once. Clients are a process of their own, and so is
+the bare server. The receiver's log is forced to the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import numpy as np
+from aiohttp import web
+
+from penstock.receiver import bound_socket
+from penstock.sources.http import HttpReceiver
+from penstock.testing import run_receiver
+
+_SECONDS = 10.0
+_LINE = b'{"id": 123456, "name": "a name of some length", "value": 1.25, "tags": ["a", "b"]}\n'
+_LINES = _LINE * ((1 << 20) // len(_LINE))
+_SETTINGS = {"spark.streaming.blockInterval": "10ms", "spark.penstock.memory.size": "512m"}
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+def main() -> None:
+    """Print the figures."""
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else _SECONDS
+    cases = [
+        ("one record of 100 B", b"x" * 100, "application/octet-stream", 64),
+        ("one record of 1 kB", b"x" * 1000, "application/octet-stream", 64),
+        ("lines, 1 MB", _LINES, "application/x-ndjson", 4),
+    ]
+    for name, body, kind, connections in cases:
+        with _bare_server() as port:
+            bare = _load(port, body, kind, connections, seconds)
+        receiver = HttpReceiver(0, "127.0.0.1")
+        with run_receiver(receiver, settings=_SETTINGS) as running:
+            (address,) = running.wait_for_addresses()
+            port = int(address.rstrip("/").rpartition(":")[2])
+            ours = _load(port, body, kind, connections, seconds)
+        print(f"{name}: bare {_shown(bare, body)}; ours {_shown(ours, body)}", end="")
+        print(f"; {len(ours) / len(bare):.2f}")
+
+
+def _shown(took_s: list[float], body: bytes) -> str:
+    rate = len(took_s) / took_s[0]
+    p50, p99 = np.percentile(took_s[1:], [50, 99]) * 1000
+    speed = f"{rate:,.0f} requests/s, {rate * len(body) / 1e6:,.1f} MB/s"
+    return f"{speed}, p50 {p50:.1f}, p99 {p99:.1f} ms"
+
+
+@contextmanager
+def _bare_server() -> Iterator[int]:
+    with bound_socket("127.0.0.1", 0) as bound:
+        process = _CONTEXT.Process(target=_serve, args=(bound,))
+        process.start()
+        try:
+            yield int(bound.getsockname()[1])
+        finally:
+            process.kill()
+            process.join()
+
+
+def _serve(bound: Any) -> None:
+    scan = msgspec.json.Decoder(msgspec.Raw)
+
+    async def answer(request: web.BaseRequest) -> web.Response:
+        body = b"".join([chunk async for chunk in request.content.iter_any()])
+        if request.content_type == "application/x-ndjson":
+            scan.decode_lines(body)
+        return web.json_response({})
+
+    async def serve() -> None:
+        server = web.Server(answer, access_log=None)
+        await asyncio.get_running_loop().create_server(server, sock=bound)
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())
+
+
+def _load(port: int, body: bytes, kind: str, connections: int, seconds: float) -> list[float]:
+    """Return the seconds of all, and then those of each answer."""
+    found: Any = _CONTEXT.Queue()
+    process = _CONTEXT.Process(target=_send, args=(port, body, kind, connections, seconds, found))
+    process.start()
+    took: list[float] = found.get()
+    process.join()
+    return took
+
+
+def _send(port: int, body: bytes, kind: str, connections: int, seconds: float, found: Any) -> None:
+    head = (
+        f"POST / HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    request = head.encode() + body
+    took: list[float] = []
+
+    async def client(end_s: float) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while (began_s := time.perf_counter()) < end_s:
+            writer.write(request)
+            answer = await reader.readuntil(b"{}")
+            assert answer.startswith(b"HTTP/1.1 200 "), answer
+            took.append(time.perf_counter() - began_s)
+        writer.close()
+
+    async def run() -> float:
+        began_s = time.perf_counter()
+        await asyncio.gather(*(client(began_s + seconds) for _ in range(connections)))
+        return time.perf_counter() - began_s
+
+    found.put([asyncio.run(run()), *took])
+
+
+if __name__ == "__main__":
+    main()
