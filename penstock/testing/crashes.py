@@ -72,6 +72,7 @@ class ClaimNotHeldError(PenstockError, AssertionError):
         kills: The fewest kills that were found to show it: each step, and which time there.
         missing: Records that were lost.
         doubled: Records that came more often than the source gave them.
+        errors: What the receiver reported meanwhile, each once.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ClaimNotHeldError(PenstockError, AssertionError):
         kills: tuple[str, ...],
         missing: tuple[object, ...],
         doubled: tuple[object, ...],
+        errors: tuple[str, ...] = (),
     ) -> None:
         wrong = [
             f"{len(records)} {what}: {', '.join(map(repr, records[:_SHOWN]))}"
@@ -90,11 +92,13 @@ class ClaimNotHeldError(PenstockError, AssertionError):
         super().__init__(
             f"the claim {claim!r} does not hold: {'; '.join(wrong)}\n  "
             + "\n  ".join([*(kills or ["without a kill"]), "then it ran to its end"])
+            + "".join(f"\nit reported: {error.splitlines()[0]}" for error in errors[:_SHOWN])
         )
         self.claim = claim
         self.kills = kills
         self.missing = missing
         self.doubled = doubled
+        self.errors = errors
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,8 @@ def crash_test(
         if outcome.breaks(claim):
             plan, outcome = _shortest(trial, claim, plan, outcome)
             story = tuple(_told(point, times) for point, times in plan)
-            raise ClaimNotHeldError(claim, story, tuple(outcome.missing), tuple(outcome.doubled))
+            wrong = tuple(outcome.missing), tuple(outcome.doubled)
+            raise ClaimNotHeldError(claim, story, *wrong, outcome.errors)
         barren = 0 if outcome.kills else barren + 1
         if barren > _MOST_BARREN:
             raise ReceiverTestError(
@@ -192,6 +197,7 @@ class _Outcome:
     records: int
     missing: list[Any]
     doubled: list[Any]
+    errors: tuple[str, ...]
 
     def breaks(self, claim: str) -> bool:
         return bool(self.missing or (self.doubled and claim == "exactly once"))
@@ -235,7 +241,8 @@ class _Trial(Generic[S]):
                 driver.close()
             expected = source.expected()
         missing, doubled = _more_of(expected, found), _more_of(found, expected)
-        return _Outcome(killed, len(found), missing, doubled)
+        errors = tuple(dict.fromkeys(driver.errors))
+        return _Outcome(killed, len(found), missing, doubled, errors)
 
     def _attempt(self, driver: TestDriver, source: S, kill: Kill) -> bool:
         """Run an attempt until it is killed, or has stored all; return whether it was killed."""

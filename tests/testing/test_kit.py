@@ -241,6 +241,30 @@ def test_a_right_receiver_holds_what_it_claims_at_every_step() -> None:
     assert report.records == report.rounds * COUNT
 
 
+class RefusesOne(Lines):
+    """Cannot take a line, and says so."""
+
+    def take(self, line: str) -> None:
+        if line == "7":
+            self.reportError("the line 7 is refused")
+        else:
+            super().take(line)
+
+
+@pytest.mark.slow
+def test_a_claim_that_does_not_hold_is_shown_with_what_the_receiver_reported() -> None:
+    with pytest.raises(ClaimNotHeldError, match="it reported: the line 7 is refused") as raised:
+        crash_test(
+            lambda source: RefusesOne(source.address),
+            feed,
+            claim="exactly once",
+            kills=1,
+            seed=1,
+            idle_s=1,
+        )
+    assert raised.value.missing == ("7",)
+
+
 class FromBytes:
     """Stores what it reads without an object for each record."""
 
