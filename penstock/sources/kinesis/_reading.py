@@ -33,8 +33,8 @@ _LOOK_AGAIN_S = 60.0
 _PACE_S = 0.2
 """A shard may be read five times a second, by all its readers together."""
 
-_MOST_RECORDS = 4000
-"""Of one answer: at that pace, as much as a shard gives (2 MB/s) of records of 100 bytes."""
+_MOST_RECORDS = 2000
+"""Of one answer: at that pace ten times what is put into a shard, a thousand a second at most."""
 
 _SLOWEST_S = 10.0
 _TELL_THROTTLED_S = 60.0
