@@ -54,7 +54,7 @@ _ASK_S = 5.0
 _EXPIRES_S = 5.0
 """How long the server keeps a request for messages: one may be lost with the consumer's leader."""
 _PAUSE_S = 0.5
-_READ_BYTES = 4 << 20
+_READ_BYTES = 1 << 19
 _MOST_RANGES = 1000
 """Ranges of numbers in the position. There are more where receivers that share a consumer get its
 messages by turns; then the lowest are left out, and could come twice."""
@@ -136,7 +136,7 @@ class NatsReceiver(LoopReceiver):
         subjects: str | Sequence[str] = (),
         start: str = "all",
         ack_wait_s: float = 30.0,
-        max_pending: int = 20_000,
+        max_pending: int = 10_000,
         domain: str | None = None,
         ca_file: str | None = None,
         certificate_file: str | None = None,

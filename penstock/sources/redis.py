@@ -60,7 +60,7 @@ _MOST_RANGES = 64
 """Answers whose entries are not acknowledged yet; each is in the position by two ids."""
 _MOST_CLAIMED = 500
 """Entries, beside those, that the position names one by one."""
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 19
 """About what one answer should have: the number of entries asked for follows their size."""
 _LAST_MS = 253_402_300_799_999
 """The last millisecond of the year 9999; ids that a program made may be beyond."""
