@@ -66,7 +66,7 @@ from penstock.receiver.door import (
     ReceiverStoppedError,
     StoreDoor,
 )
-from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, RefusedError
+from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, BlocksRefusedError
 from penstock.receiver.rate_limiter import (
     RateLimiter,
     RateLimiterStatistics,
@@ -83,9 +83,9 @@ __all__ = [
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
+    "BlocksRefusedError",
     "RateUsage",
     "RecordTooLargeError",
-    "RefusedError",
 ]
 
 _log = logging.getLogger("penstock.receiver")
@@ -187,7 +187,7 @@ class BlockGenerator:
         first_block_number: Block ids count up from here.
         block_store: Where blocks are built and kept.
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
-            `RefusedError` when asking again cannot help.
+            `BlocksRefusedError` when asking again cannot help.
         limiter: The receiver's own.
         options: How blocks are made.
         on_error: Told of each failure once per episode, from this object's threads.

@@ -342,7 +342,7 @@ class ReceiverLaunch:
             first_block_number: Of the attempt.
             storage: From `open_storage`.
             report: Reports blocks to the tracker; returns once they are in the driver log. Raises
-                `RefusedError` when asking again does not help, and anything else when it may.
+                `BlocksRefusedError` when asking again does not help, and anything else when it may.
             on_error: Told of trouble.
         """
         settings = self.settings

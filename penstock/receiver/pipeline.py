@@ -79,7 +79,7 @@ class BlockNotStoredError(PenstockError):
         self.reason = reason
 
 
-class RefusedError(PenstockError):
+class BlocksRefusedError(PenstockError):
     """The tracker refuses this attempt's blocks for good (a newer attempt took over)."""
 
 
@@ -90,7 +90,7 @@ class BlockPipeline:
         stream_id: The stream.
         block_store: Where blocks are kept.
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
-            `RefusedError` when asking again cannot help.
+            `BlocksRefusedError` when asking again cannot help.
         queue_size: Blocks that may wait for the log, and again for the tracker.
         on_error: Told of each failure once per episode.
         report_bytes: How large the blocks' metadata of one report may be.
@@ -132,7 +132,7 @@ class BlockPipeline:
         self.log_waits = WaitClock()
         self.told_waits = WaitClock()
         self.driver_waits = WaitClock()
-        self.refused: RefusedError | None = None
+        self.refused: BlocksRefusedError | None = None
         self.failed: BaseException | None = None
         self._block_store = block_store
         self._report = report
@@ -367,7 +367,7 @@ class BlockPipeline:
         while not self._abandoned.is_set():
             try:
                 result = action()
-            except RefusedError as error:
+            except BlocksRefusedError as error:
                 with self._moving:
                     self.refused = error
                     self._moving.notify_all()

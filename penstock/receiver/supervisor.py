@@ -29,8 +29,8 @@ from penstock.receiver.base import Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockNotStoredError,
+    BlocksRefusedError,
     RateUsage,
-    RefusedError,
 )
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
@@ -714,7 +714,7 @@ class ReceiverSupervisor:
                 return
             self._rate_status.hold()
         self.report_error(message, error)
-        if isinstance(error, RefusedError):
+        if isinstance(error, BlocksRefusedError):
             self.end(ExitReport(ExitKind.REFUSED, str(error), error))
 
     def _on_message(self, message: Message) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.receiver.block_generator import RateUsage, RefusedError
+from penstock.receiver.block_generator import BlocksRefusedError, RateUsage
 from penstock.receiver.exit_report import ExitKind, ExitReport, error_text
 from penstock.wire import Client, WireError, WireOptions
 from penstock.wire.messages import (
@@ -241,14 +241,14 @@ class TrackerClient:
         """Ask that `blocks` be added, and wait until they are in the driver log.
 
         Raises:
-            RefusedError: Asking again cannot help.
+            BlocksRefusedError: Asking again cannot help.
             BlocksNotAddedError: They could not be written.
             WireError, IllegalStateError: There is no connection, or no answer.
         """
         mine = self._registration
         reply = self.connection.ask_async(AddBlock(mine.stream_id, mine.attempt, blocks)).result()
         if isinstance(reply, Refused):
-            raise RefusedError(
+            raise BlocksRefusedError(
                 f"the driver refused blocks of receiver {mine.stream_id} "
                 f"(attempt {mine.attempt}): {reply.reason}"
             )

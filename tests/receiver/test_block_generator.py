@@ -34,8 +34,8 @@ from penstock.receiver.block_generator import (
     BlockGeneratorOptions,
     BlockGeneratorState,
     BlockNotStoredError,
+    BlocksRefusedError,
     RecordTooLargeError,
-    RefusedError,
 )
 from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
@@ -358,11 +358,11 @@ def test_a_driver_that_fails_for_a_while_is_asked_again_and_order_holds(make):
 
 def test_a_refused_attempt_is_told_and_nothing_is_acknowledged(make):
     bench = make()
-    bench.driver.fail = [RefusedError("attempt 2 took over")]
+    bench.driver.fail = [BlocksRefusedError("attempt 2 took over")]
     with pytest.raises(BlockNotStoredError, match="attempt 2 took over"):
         bench.generator.store([b"a"])
     assert bench.driver.infos == []
-    assert isinstance(bench.errors[0][1], RefusedError)
+    assert isinstance(bench.errors[0][1], BlocksRefusedError)
 
 
 def test_stop_gives_up_in_time_when_the_driver_does_not_answer_and_says_so(make, caplog):
