@@ -27,7 +27,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, moto_server(Path(folder)) as server:
         for size in (100, 1000):
             client = server.client("sqs")
-            bare_s = _bare(client, _filled(client, f"bare{size}", size, count), count)
+            bare_s = _bare(server, _filled(client, f"bare{size}", size, count), count)
             _filled(client, f"received{size}", size, count)
             received_s = _received(server, f"received{size}", count)
             print(
@@ -45,8 +45,9 @@ def _filled(client: Any, name: str, size: int, count: int) -> str:
     return url
 
 
-def _bare(client: Any, url: str, count: int) -> float:
+def _bare(server: MotoServer, url: str, count: int) -> float:
     began_s = time.perf_counter()
+    client = server.client("sqs")
     while count > 0:
         found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=_BATCH)["Messages"]
         entries = [
