@@ -25,6 +25,7 @@ from penstock._arguments import refused
 from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
 from penstock.sources._common import Reconnecting
+from penstock.streaming.kernels.collector import collect_less
 from penstock.threads import OwnedThread
 
 T = TypeVar("T")
@@ -34,6 +35,8 @@ _STOP_S = 4.0
 _REFUSED_S = 30.0
 """The pause after what will not pass by itself, such as a wrong password."""
 _MOST_AT_ONCE = 10_000
+_MOMENT_S = 0.01
+"""Messages of that time are stored together: it costs less than a call for each."""
 
 
 class RefusedError(PenstockError):
@@ -103,6 +106,8 @@ class ClientSession(ABC, Generic[T]):
         self._inbox.put(message)
 
     def _connect(self) -> None:
+        # Messages wait by the thousands, and the collector would look through all of them.
+        collect_less()
         while not self.ended.is_set():
             try:
                 self.serve()
@@ -120,10 +125,11 @@ class ClientSession(ABC, Generic[T]):
                     self._store_parts(messages)
 
     def _taken(self) -> list[T]:
-        """Wait for a message, and return it with all that came after it."""
+        """Wait for a message, and return it with all that come within a moment."""
         taken: list[T] = []
         with suppress(Empty):
             message = self._inbox.get(timeout=_STEP_S)
+            self.ended.wait(_MOMENT_S)
             while message is not None:
                 taken.append(message)
                 if len(taken) == _MOST_AT_ONCE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode
@@ -95,12 +95,17 @@ class MqttClient(mqtt.Client):
             properties.SessionExpiryInterval = session_expiry_s
         self.connect(host, port, keep_alive_s, clean_start=self._clean, properties=properties)
 
-    def subscribe_to(self, filters: Iterable[str], qos: int) -> None:
-        """Ask for the messages of filters, in MQTT 5 each with its place as its number."""
+    def subscribe_to(self, filters: Sequence[str], qos: int) -> None:
+        """Ask for the messages of filters; in MQTT 5 each of several has its place as its number.
+
+        Messages then bring the number along, which paho reads slowly.
+        """
+        has_numbers = len(filters) > 1
         for number, each in enumerate(filters, 1):
             if self._is_v5:
                 properties = _properties(PacketTypes.SUBSCRIBE)
-                properties.SubscriptionIdentifier = number
+                if has_numbers:
+                    properties.SubscriptionIdentifier = number
                 options = SubscribeOptions(qos, retainHandling=_NEW_SUBSCRIPTIONS_ONLY)
                 _, packet = self.subscribe(each, options=options, properties=properties)
             else:

@@ -9,10 +9,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paho.mqtt.client import MQTTMessage
 
@@ -40,8 +39,7 @@ _ACKNOWLEDGEMENTS = (0, PUBACK, PUBREC)
 """By QoS."""
 
 
-@dataclass(frozen=True)
-class _Item:
+class _Item(NamedTuple):
     """A message, or what is to be said of one that is stored already.
 
     Attributes:

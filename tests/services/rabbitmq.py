@@ -37,7 +37,7 @@ class RabbitMQ:
             told = f"platform: no {_SERVER}; the distribution has a package rabbitmq-server"
             (pytest.fail if os.environ.get("CI") else pytest.skip)(told)
         self._folder = folder
-        self.port, self._epmd, distribution = free_ports(3)
+        self.port, self._epmd = free_ports(2)
         self.address = f"amqp://127.0.0.1:{self.port}"
         given = dict(line.split(" = ") for line in lines)
         self._credentials = pika.PlainCredentials(
@@ -53,7 +53,6 @@ class RabbitMQ:
             "RABBITMQ_NODENAME": f"t{uuid.uuid4().hex[:8]}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_DIST_PORT": str(distribution),
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"),
@@ -72,6 +71,8 @@ class RabbitMQ:
     def start(self) -> None:
         """Start it and wait until it takes clients."""
         assert self._process is None
+        # Another for each start: while it is down, anyone may get the one that it had.
+        self._environment["RABBITMQ_DIST_PORT"] = str(free_ports(1)[0])
         with open(self._folder / "server.log", "ab") as log:
             self._process = subprocess.Popen(
                 [_SERVER], stdout=log, stderr=log, env=self._environment, start_new_session=True
