@@ -8,7 +8,6 @@ comes, and PUBREC, like PUBACK and PUBCOMP, is sent when its time has come.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 import paho.mqtt.client as mqtt
@@ -138,8 +137,8 @@ class MqttClient(mqtt.Client):
         return pending is not None and pending() > 0
 
     def note_unread(self) -> None:
-        """Take note that answers of the broker may wait unread: it is asked for a sign as usual."""
-        self._last_bytes_received = time.monotonic()
+        """Take note that the answer to a ping may wait unread: pings go on without it."""
+        self._ping_t = 0.0
 
     def acknowledge(self, kind: int, numbers: Iterable[int]) -> None:
         """Send acknowledgements, in this order."""
