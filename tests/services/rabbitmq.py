@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -60,6 +59,7 @@ class RabbitMQ:
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none",
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._names: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RabbitMQ:
         self.start()
@@ -71,6 +71,9 @@ class RabbitMQ:
     def start(self) -> None:
         """Start it and wait until it takes clients."""
         assert self._process is None
+        if self._names is None:
+            # The server would leave one behind.
+            self._names = subprocess.Popen(["epmd"], env=self._environment)
         # Another for each start: while it is down, anyone may get the one that it had.
         self._environment["RABBITMQ_DIST_PORT"] = str(free_ports(1)[0])
         with open(self._folder / "server.log", "ab") as log:
@@ -100,17 +103,13 @@ class RabbitMQ:
         self._process = None
 
     def stop(self) -> None:
-        """End it, and the daemon in which it registered its name."""
+        """End it, and the process in which it registered its name."""
         if self._process is not None:
             self.kill()
-        epmd = shutil.which("epmd")
-        if epmd is not None:
-            subprocess.run(
-                [epmd, "-port", str(self._epmd), "-kill"],
-                env=self._environment,
-                capture_output=True,
-                timeout=STOP_S,
-            )
+        if self._names is not None:
+            self._names.kill()
+            self._names.wait(STOP_S)
+            self._names = None
 
     def control(self, *command: str) -> str:
         """Call ``rabbitmqctl``."""
