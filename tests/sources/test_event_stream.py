@@ -32,6 +32,7 @@ def data(*chunks: bytes) -> list[bytes]:
         # Ends of lines, the mark at the begin, types, unknown fields.
         (b"\xef\xbb\xbfdata: 1\r\rdata: 2\r\n\r\n", [(b"1", "message", ""), (b"2", "message", "")]),
         (b"event: add\ndata: 1\n\ndata: 2\n\n", [(b"1", "add", ""), (b"2", "message", "")]),
+        (b"data: 1\r\ndata: 2\r\n\r\n", [(b"1\n2", "message", "")]),
         (b"event: lost\n\ndata: 1\n\n", [(b"1", "message", "")]),
         (b"Data: 1\nother: 2\n:data: 3\n\n", []),
         (

@@ -264,16 +264,26 @@ def test_a_request_that_is_not_durable_in_time_is_to_be_sent_again() -> None:
         assert running.records == [b"1"]
 
 
-def test_while_the_stream_is_held_requests_are_refused_and_later_taken() -> None:
+def test_while_the_stream_is_held_requests_are_refused_and_later_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_http_server, "_HELD_S", 0.1)
     settings = {"spark.streaming.receiver.maxRate": 1, "spark.penstock.receiver.burst": "1s"}
-    with serving(settings=settings) as (running, address), ThreadPoolExecutor(3) as pool:
-        answers = [pool.submit(send, address, b"1") for _ in range(3)]
-        until(lambda: send(address, b"", method="GET").status == 503)
-        refused = send(address, b"2")
-        assert (refused.status, refused.headers["Retry-After"]) == (503, "2")
-        assert [each.result(HANG_S).status for each in answers] == [200, 200, 200]
+    with serving(settings=settings) as (running, address), ThreadPoolExecutor(1) as pool:
+        answers = [pool.submit(send, address, b"1")]
+
+        def is_held() -> bool:
+            if answers[-1].done():
+                answers.append(pool.submit(send, address, b"1"))
+            asked = send(address, b"", method="GET")
+            return (asked.status, asked.headers["Retry-After"]) == (503, "2")
+
+        until(is_held)
         until(lambda: send(address, b"", method="GET").status == 200)
-        assert running.records == [b"1"] * 3
+        assert send(address, b"2").status == 200
+        taken = [each.result(HANG_S).status for each in answers].count(200)
+        assert taken == len(answers)
+        assert running.records == [b"1"] * taken + [b"2"]
 
 
 def test_bytes_in_memory_are_bounded_whatever_is_sent() -> None:
@@ -287,21 +297,35 @@ def test_bytes_in_memory_are_bounded_whatever_is_sent() -> None:
         until(lambda: send(address, b"y").status == 200)
 
 
+def test_a_body_that_is_being_read_is_given_up_when_others_fill_the_memory() -> None:
+    head = HEAD + b"Content-Length: %d\r\n\r\n"
+    with contextlib.ExitStack() as opened:
+        _, address = opened.enter_context(serving(maxWaiting=100_000))
+        early, large = (opened.enter_context(connect(address)) for _ in range(2))
+        early.sendall(head % 1000 + b"x")
+        until(lambda: send(address, b"", method="GET").status == 200)
+        large.sendall(head % 200_000 + bytes(150_000))
+        until(lambda: send(address, b"", method="GET").status == 503)
+        early.sendall(b"x")
+        assert early.recv(65536).startswith(b"HTTP/1.1 503 ")
+        large.sendall(bytes(50_000))
+        assert large.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_stop_answers_what_it_took_and_takes_no_more() -> None:
     with serving() as (running, address), ThreadPoolExecutor(8) as pool:
         answered: list[int] = []
+        is_over = threading.Event()
 
         def post() -> None:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                while True:
-                    status = send(address, b"1").status
-                    answered.append(status)
-                    if status != 200:
-                        return
+                while not is_over.is_set():
+                    answered.append(send(address, b"1").status)
 
         posting = [pool.submit(post) for _ in range(8)]
         until(lambda: answered.count(200) > 20)
         running.stop()
+        is_over.set()
         for each in posting:
             each.result(HANG_S)
         assert len(running.records) == answered.count(200)
