@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import logging
 import re
 import threading
@@ -36,8 +37,17 @@ CASES: list[SourceCase] = [
 ]
 
 
-def cases(*, connects: bool = False, refuses: bool = False, keeps: bool = False) -> Any:
-    """Parametrise a test by the cases that have what it is about."""
+_tests = itertools.count()
+
+
+def cases(
+    *, connects: bool = False, refuses: bool = False, keeps: bool = False, each: str = ""
+) -> Any:
+    """Parametrise a test by the cases that have what it is about.
+
+    With some hundred tests that wait for servers, CI runs a third of them, another one of each
+    source; those for which `each` names a mark, or "make test", run with all.
+    """
     fitting = [
         case
         for case in CASES
@@ -45,7 +55,16 @@ def cases(*, connects: bool = False, refuses: bool = False, keeps: bool = False)
         and (case.refusal is not None or not refuses)
         and (case.claim is not None or not keeps)
     ]
-    return pytest.mark.parametrize("case", fitting, ids=lambda case: case.name)
+    test = next(_tests)
+
+    def marks(number: int) -> list[Any]:
+        name = each or ("long" if (number + test) % 3 == 0 else "exhaustive")
+        return [] if name == "make test" else [getattr(pytest.mark, name)]
+
+    found = [
+        pytest.param(case, id=case.name, marks=marks(number)) for number, case in enumerate(fitting)
+    ]
+    return pytest.mark.parametrize("case", found)
 
 
 class Feed:
@@ -127,7 +146,7 @@ def wait_for_errors(running: RunningReceiver, count: int) -> list[str]:
     return errors
 
 
-@cases()
+@cases(each="make test")
 def test_all_that_is_sent_is_stored_as_it_was_sent(case: SourceCase, tmp_path: Path) -> None:
     with running_with(case, tmp_path) as (feed, running):
         feed.send(feed.numbered(50))
@@ -210,7 +229,7 @@ def test_a_connection_that_is_stalled_is_given_up_or_goes_on(
         feed.wait_until_stored(running)
 
 
-@cases(refuses=True)
+@cases(refuses=True, each="make test")
 def test_a_wrong_secret_is_an_error_that_does_not_show_it(
     case: SourceCase, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -298,9 +317,8 @@ def test_the_claim_holds_at_kills(case: SourceCase, tmp_path: Path) -> None:
     _kill(case, tmp_path, 3, 1)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
-@cases(keeps=True)
+@cases(keeps=True, each="exhaustive")
 def test_the_claim_holds_at_many_kills(case: SourceCase, tmp_path: Path) -> None:
     _kill(case, tmp_path, 27, 2)
 

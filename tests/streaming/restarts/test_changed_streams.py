@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -22,9 +22,15 @@ def program_of(*names: str) -> Any:
 
 
 def start(program: Driven, names: Sequence[str]) -> None:
-    """Start another program, which knows nothing of the checkpoints of the one before."""
+    """Start another program, which does not ask for the checkpoints of the one before."""
+
+    def create(path: str, make: Callable[[], StreamingContext], _: str | None) -> StreamingContext:
+        context = make()
+        context.checkpoint(path)
+        return context
+
     program._build = program_of(*names)
-    with mock.patch("penstock.streaming.recovery.read_checkpoint", return_value=None):
+    with mock.patch.object(StreamingContext, "getOrCreate", create):
         program.start()
 
 
