@@ -180,8 +180,9 @@ class _RedisReceiver(Receiver):
                 if _is_gone(error):
                     self.restart(f"{self._what_is_gone()}: {text_of(error)}", error)
                     return
-                # Also where it is one of the server: its name may lead to another one by now.
-                self._client.connection_pool.disconnect()
+                # Also where it is one of the server: its name may lead to another one by now. A
+                # connection that another thread uses is that thread's, which meets its own error.
+                self._client.connection_pool.disconnect(inuse_connections=False)
                 self._stopping.wait(reconnecting.failed(error))
             except PenstockError as error:
                 if not self.isStopped():
