@@ -26,6 +26,7 @@ module, which needs the extra of its name only where the receiver runs.
 `_pgoutput`        what its output plug-in sends, as columns
 `sqs`              a queue of AWS SQS
 `kinesis`          the shards of an AWS Kinesis stream
+`syslog`           syslog over UDP, TCP and TLS; `_syslog_messages`: its messages
 `growing_files`    files that grow and rotate
 `_growing_file`    which file is which, by inode and content
 `_file_content`    what a file holds, also a compressed one

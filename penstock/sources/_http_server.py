@@ -36,6 +36,7 @@ from penstock.sources._http_bodies import (
 )
 from penstock.sources._http_keys import Keys, entry_of
 from penstock.sources._on_loop import resolve
+from penstock.sources._selecting import server_tls
 from penstock.sources._signatures import SignatureError
 from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text
@@ -153,17 +154,7 @@ class HttpServer:
         receiver = self._receiver
         if receiver.certificate is None:
             return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        named = [receiver.certificate, receiver.privateKey, receiver.clientAuthorities]
-        try:
-            context.load_cert_chain(receiver.certificate, receiver.privateKey)
-            if receiver.clientAuthorities is not None:
-                context.load_verify_locations(receiver.clientAuthorities)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except OSError as error:  # It names no file.
-            files = ", ".join(each for each in named if each is not None)
-            raise OSError(error.errno, f"TLS with {files}: {text_of(error)}") from error
-        return context
+        return server_tls(receiver.certificate, receiver.privateKey, receiver.clientAuthorities)
 
     def _close_idle(self, connections: Sequence[Any]) -> None:
         """Close connections that send no whole head: silent ones, and those of a byte a second."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import selectors
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -165,3 +166,24 @@ def set_receive_buffer(bound: socket.socket, size: int) -> int:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
     # The kernel doubles it, for its own account of each datagram.
     return bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def server_tls(
+    certificate: str, privateKey: str | None, clientAuthorities: str | None
+) -> ssl.SSLContext:
+    """Return what a server does TLS with.
+
+    Raises:
+        OSError: A file cannot be read, or holds something else; it names all of them.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    named = [certificate, privateKey, clientAuthorities]
+    try:
+        context.load_cert_chain(certificate, privateKey)
+        if clientAuthorities is not None:
+            context.load_verify_locations(clientAuthorities)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # It names no file.
+        files = ", ".join(each for each in named if each is not None)
+        raise OSError(error.errno, f"TLS with {files}: {text_of(error)}") from error
+    return context
