@@ -376,8 +376,8 @@ class Settings:
         "spark.penstock.batch.partitionSize",
         Size(minimum=0, maximum=1 << 40),
         "8m",
-        "Small blocks of one host are read by one task, up to this size, as long as a batch has as "
-        "many tasks as run at a time. 0 is Spark's rule: one partition per block.",
+        "Small blocks of one host share a partition of an RDD up to this size, as long as it has "
+        "as many as tasks run at a time. 0 is Spark's rule: one partition per block.",
     )
     recovery_empty_batches: str = _setting(
         "spark.penstock.recovery.emptyBatches",

@@ -54,7 +54,6 @@ def blocks_to_dataframe(
     blocks: Sequence[ReceivedBlockInfo],
     access: BlockAccess,
     schema: pa.Schema | None = None,
-    partition_bytes: int = 0,
 ) -> DataFrame:
     """Return the records of blocks as a DataFrame.
 
@@ -64,7 +63,6 @@ def blocks_to_dataframe(
         access: How tasks reach blocks of other hosts.
         schema: The schema of the stream, for a batch without records; without it such a batch
             has one string column ``value``.
-        partition_bytes: As of `BlockRDD`.
 
     Returns:
         A DataFrame with the columns of the stored Arrow batches; blocks of ``bytes`` or ``str``
@@ -80,7 +78,9 @@ def blocks_to_dataframe(
     sql_schema = to_spark_schema(schema)
     if not blocks:
         return spark.createDataFrame([], sql_schema)
-    runs = _packed(spark.sparkContext, [(info, 0, 1) for info in blocks], partition_bytes)
+    # Each block is a partition: of a larger one that Spark reads in part only, as for `isEmpty`,
+    # PySpark's worker prints a traceback.
+    runs = _packed(spark.sparkContext, [(info, 0, 1) for info in blocks], 0)
     if len({host for info in blocks for host in info.hosts}) == 1:
         encoded = [data for data, _ in runs]
         numbers = spark.range(0, len(encoded), 1, len(encoded))

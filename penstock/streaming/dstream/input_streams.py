@@ -244,7 +244,7 @@ class ReceiverInputDStream(InputDStream):
         spark = SparkSession(runtime.spark_context)
         schema = getattr(self.receiver, "schema", None) or self._last_schema
         access = runtime.received_blocks.block_access
-        frame = blocks_to_dataframe(spark, blocks, access, schema, runtime.partition_bytes)
+        frame = blocks_to_dataframe(spark, blocks, access, schema)
         if any(block.num_records for block in blocks):
             self._last_schema = to_arrow_schema(frame.schema)
         return frame
