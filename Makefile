@@ -113,7 +113,7 @@ prometheus:
 	echo "On Debian and Ubuntu: sudo apt-get install prometheus" >&2
 
 # Of Debian: their packages start a service each, which a test does not need.
-SERVERS := mosquitto rabbitmq-server postgresql logrotate
+SERVERS := mosquitto rabbitmq-server postgresql rsyslog logrotate
 sources:
 	@missing=(); \
 	for package in $(SERVERS); do \
