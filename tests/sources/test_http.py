@@ -498,7 +498,7 @@ def standard(body: bytes, at_s: float, secret: str = SECRET) -> dict[str, str]:
     made = hmac.digest(key, b"m1.%d." % at_s + body, "sha256")
     return {
         "webhook-id": "m1",
-        "webhook-timestamp": f"{at_s:.0f}",
+        "webhook-timestamp": str(int(at_s)),
         "webhook-signature": f"v1a,x v1,{base64.b64encode(made).decode()}",
     }
 
