@@ -141,8 +141,6 @@ test: services ## run the tests, in at most eight minutes on two quiet cores
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
-# They wait more than they calculate.
-test-long: LANES = 4
 test-long: services ## run the tests that `make test` leaves out for their time
 	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
 
