@@ -20,7 +20,6 @@ _MB = 4000
 _ROUNDS = 3
 _PIECE = 1 << 20
 _BOUND_S = 600.0
-_MEMORY = {"spark.penstock.memory.size": "1g"}
 
 
 def main() -> None:
@@ -57,7 +56,7 @@ def _tail(path: Path, total: int) -> float:
 
 def _received(path: Path, count: int) -> float:
     began_s = time.perf_counter()
-    with run_receiver(GrowingFilesReceiver(path), settings=_MEMORY) as running:
+    with run_receiver(GrowingFilesReceiver(path)) as running:
         # Not by the records themselves, which would be read back each time.
         running._driver.wait_for(lambda: running._driver.count >= count, _BOUND_S, "last line")
         return time.perf_counter() - began_s

@@ -490,7 +490,7 @@ def github(body: bytes, secret: str = "s") -> dict[str, str]:
 def stripe(body: bytes, at_s: float, secret: str = "s") -> dict[str, str]:
     signed = b"%d." % at_s + body
     made = hmac.new(secret.encode(), signed, "sha256").hexdigest()
-    return {"Stripe-Signature": f"t={at_s:.0f},v0=11,v1={'00' * 32},v1={made}"}
+    return {"Stripe-Signature": f"t={int(at_s)},v0=11,v1={'00' * 32},v1={made}"}
 
 
 def standard(body: bytes, at_s: float, secret: str = SECRET) -> dict[str, str]:
