@@ -1,7 +1,8 @@
 #!/bin/sh
-# PostgreSQL 15.20: of a database with the encoding SQL_ASCII, one text that is no UTF-8 ends logical
-# replication to a client whose client_encoding is UTF8, again at each try, though the manual says of
-# SQL_ASCII that no conversion is done and bytes are passed on as they are.
+# PostgreSQL 16.2 (of pgserver 0.1.4; 15.20 of Debian does the same): of a database with the encoding
+# SQL_ASCII, one text that is no UTF-8 ends logical replication to a client whose client_encoding is
+# UTF8, again at each try, though the manual says of SQL_ASCII that no conversion is done and bytes are
+# passed on as they are.
 #
 # The server verifies the text for the client, and the error ends START_REPLICATION before the slot
 # has moved: the change is given again first and fails again, and nothing behind it is ever given. A
@@ -12,15 +13,14 @@
 #   client_encoding UTF8, second try: error, rows after it: 0
 #   client_encoding SQL_ASCII: no error, rows after it: 1
 #
-# Needs PostgreSQL's programs (Debian: postgresql-15); run as root it uses the user postgres. Ends
-# with 0 while it is so, with another number when it changes.
+# Run as root it uses the user nobody, as PostgreSQL does not run as root. Ends with 0 while it is so,
+# with another number when it changes.
 set -eu
-bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
 work=$(mktemp -d)
+bin=
 as=
 if [ "$(id -u)" = 0 ]; then
-    chown postgres "$work"
-    as="runuser -u postgres --"
+    as="runuser -u nobody --"
 fi
 end() {
     $as "$bin/pg_ctl" -D "$work/data" -m immediate -w stop > /dev/null 2>&1 || true
@@ -28,6 +28,14 @@ end() {
 }
 trap end EXIT
 trap 'exit 2' INT TERM
+python3 -m venv "$work/venv"
+"$work/venv/bin/pip" install -q pgserver==0.1.4
+bin=$("$work/venv/bin/python" -c \
+    "import pathlib, pgserver; print(pathlib.Path(pgserver.__file__).parent / 'pginstall' / 'bin')")
+if [ -n "$as" ]; then
+    chmod -R go+rX "$work"
+    chown nobody "$work"
+fi
 cd "$work"
 
 $as "$bin/initdb" -D "$work/data" -U postgres -A trust -E SQL_ASCII --locale=C -N > "$work/log"

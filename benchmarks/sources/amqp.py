@@ -16,14 +16,13 @@ from typing import Any
 
 import pika
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.sources.amqp import AmqpReceiver
-from penstock.testing import run_receiver
 from tests.services.rabbitmq import RabbitMQ
 
 _MESSAGES = 50_000
 _MOST = 5000
 _AT_ONCE = 100
-_BOUND_S = 1800.0
 
 
 def main() -> None:
@@ -37,12 +36,8 @@ def main() -> None:
                 server.declare(queue)
                 _fill(server, queue, size, count)
             bare_s = _bare(server, queues[0], count)
-            received_s = _received(server, queues[1], count)
-            print(
-                f"{size} B: bare {count / bare_s:,.0f}/s, "
-                f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
-                flush=True,
-            )
+            ours_s = _received(server, queues[1], count)
+            show(f"{size} B", count, bare_s, ours_s)
 
 
 def _fill(server: RabbitMQ, queue: str, size: int, count: int) -> None:
@@ -76,12 +71,7 @@ def _bare(server: RabbitMQ, queue: str, count: int) -> float:
 
 def _received(server: RabbitMQ, queue: str, count: int) -> float:
     receiver = AmqpReceiver(server.address, queue, prefetch=_MOST)
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
-        running._driver.wait_for(
-            lambda: running._driver.count >= count, _BOUND_S, "the last record"
-        )
-        return time.perf_counter() - began_s
+    return received_s(receiver, count)
 
 
 if __name__ == "__main__":

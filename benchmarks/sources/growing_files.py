@@ -13,13 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.sources.comparing import received_s
 from penstock.sources.growing_files import GrowingFilesReceiver
-from penstock.testing import run_receiver
 
 _MB = 4000
 _ROUNDS = 3
 _PIECE = 1 << 20
-_BOUND_S = 600.0
 
 
 def main() -> None:
@@ -34,7 +33,10 @@ def main() -> None:
                     file.write(lines)
             total = path.stat().st_size
             for _ in range(_ROUNDS):
-                tail_s, ours_s = _tail(path, total), _received(path, total // length)
+                tail_s, ours_s = (
+                    _tail(path, total),
+                    received_s(GrowingFilesReceiver(path), total // length),
+                )
                 print(
                     f"growing file, lines of {length} B: tail -F {total / tail_s / 1e6:,.0f} MB/s, "
                     f"stored {total / ours_s / 1e6:,.0f} MB/s ({tail_s / ours_s:.2f})",
@@ -52,14 +54,6 @@ def _tail(path: Path, total: int) -> float:
         took_s = time.perf_counter() - began_s
         tail.kill()
     return took_s
-
-
-def _received(path: Path, count: int) -> float:
-    began_s = time.perf_counter()
-    with run_receiver(GrowingFilesReceiver(path)) as running:
-        # Not by the records themselves, which would be read back each time.
-        running._driver.wait_for(lambda: running._driver.count >= count, _BOUND_S, "last line")
-        return time.perf_counter() - began_s
 
 
 if __name__ == "__main__":

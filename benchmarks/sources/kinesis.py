@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.sources.kinesis import KinesisReceiver
-from penstock.testing import run_receiver
 from tests.services.moto import KEYS, REGION, MotoServer, moto_server
 
 _RECORDS = 100_000
@@ -22,7 +22,6 @@ _SHARDS = 4
 _AT_ONCE = 500
 _PACE_S = 0.2
 _A_READ = 2000
-_BOUND_S = 1800.0
 
 
 def main() -> None:
@@ -35,12 +34,8 @@ def main() -> None:
             name = f"records{size}"
             _fill(client, name, size, count)
             bare_s = _bare(server, name, count)
-            received_s = _received(server, name, count)
-            print(
-                f"{size} B: bare {count / bare_s:,.0f}/s, "
-                f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
-                flush=True,
-            )
+            ours_s = _received(server, name, count)
+            show(f"{size} B", count, bare_s, ours_s)
 
 
 def _fill(client: Any, name: str, size: int, count: int) -> None:
@@ -81,12 +76,7 @@ def _received(server: MotoServer, name: str, count: int) -> float:
         accessKeyId=KEYS["aws_access_key_id"],
         secretKey=KEYS["aws_secret_access_key"],
     )
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
-        running._driver.wait_for(
-            lambda: running._driver.count >= count, _BOUND_S, "the last record"
-        )
-        return time.perf_counter() - began_s
+    return received_s(receiver, count)
 
 
 if __name__ == "__main__":

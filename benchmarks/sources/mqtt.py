@@ -17,13 +17,12 @@ from paho.mqtt.client import Client
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.sources.mqtt import MqttReceiver
-from penstock.testing import run_receiver
 from tests.services.mosquitto import Mosquitto
 
 _MESSAGES = 50_000
 _MOST = 4000
-_BOUND_S = 1800.0
 
 
 def main() -> None:
@@ -36,12 +35,8 @@ def main() -> None:
                 broker.make_session(name, f"size/{size}", 1)
             broker.publish(f"size/{size}", *[b"x" * size] * count)
             bare_s = _bare(broker, count)
-            received_s = _received(broker, size, count)
-            print(
-                f"{size} B: bare {count / bare_s:,.0f}/s, "
-                f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
-                flush=True,
-            )
+            ours_s = _received(broker, size, count)
+            show(f"{size} B", count, bare_s, ours_s)
 
 
 def _bare(broker: Mosquitto, count: int) -> float:
@@ -70,12 +65,7 @@ def _received(broker: Mosquitto, size: int, count: int) -> float:
     receiver = MqttReceiver(
         broker.address, f"size/{size}", client_id="received", max_unacknowledged=_MOST
     )
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
-        running._driver.wait_for(
-            lambda: running._driver.count >= count, _BOUND_S, "the last record"
-        )
-        return time.perf_counter() - began_s
+    return received_s(receiver, count)
 
 
 if __name__ == "__main__":

@@ -14,13 +14,12 @@ from typing import Any
 
 from nats.js.api import AckPolicy, ConsumerConfig
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.sources.nats import NatsReceiver
-from penstock.testing import run_receiver
 from tests.services.nats import NatsServer, make_server
 
 _MESSAGES = 100_000
 _AT_ONCE = 1000
-_BOUND_S = 1800.0
 
 
 def main() -> None:
@@ -34,12 +33,8 @@ def main() -> None:
                 stream = f"s{size}"
                 server.do(lambda js, stream=stream, size=size: _fill(js, stream, size, count))
                 bare_s = server.do(lambda js, stream=stream: _bare(js, stream, count))
-                received_s = _received(server, stream, count)
-                print(
-                    f"{size} B: bare {count / bare_s:,.0f}/s, "
-                    f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
-                    flush=True,
-                )
+                ours_s = _received(server, stream, count)
+                show(f"{size} B", count, bare_s, ours_s)
         finally:
             server.stop()
 
@@ -67,11 +62,7 @@ async def _bare(js: Any, stream: str, count: int) -> float:
 
 
 def _received(server: NatsServer, stream: str, count: int) -> float:
-    began_s = time.perf_counter()
-    with run_receiver(NatsReceiver(server.address, stream, "received")) as running:
-        # Not by the records themselves, which would be read back each time.
-        running._driver.wait_for(lambda: running._driver.count >= count, _BOUND_S, "last message")
-        return time.perf_counter() - began_s
+    return received_s(NatsReceiver(server.address, stream, "received"), count)
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from benchmarks.sources.comparing import received_s
 from penstock.sources.postgres import PostgresReceiver
-from penstock.testing import run_receiver
 from tests.services.postgres import PASSWORD, PostgresServer, postgres_server
 
 _ROWS = 300_000
 _A_TRANSACTION = 1000
 _BOUND_S = 1800.0
 _TYPED = pa.schema([("id", pa.int64()), ("payload", pa.string())])
-_SETTINGS = {"spark.streaming.blockInterval": "200ms"}
 
 
 def main() -> None:
@@ -84,11 +83,7 @@ def _bare(server: PostgresServer, end: str) -> float:
 
 def _received(server: PostgresServer, slot: str, rows: pa.Schema | None, count: int) -> float:
     receiver = PostgresReceiver(server.conninfo(), slot, "rows", rows=rows)
-    began_s = time.perf_counter()
-    with run_receiver(receiver, settings=_SETTINGS) as running:
-        # Not by the records themselves, which would be read back each time.
-        running._driver.wait_for(lambda: running._driver.count >= count, _BOUND_S, "last row")
-        return time.perf_counter() - began_s
+    return received_s(receiver, count)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,14 @@ from typing import Any
 import aiohttp
 from websockets.asyncio.client import connect
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.receiver import bound_socket
 from penstock.sources._event_stream import EventStreamParser
 from penstock.sources.server_sent import ServerSentEventsReceiver
 from penstock.sources.websocket import WebSocketReceiver
-from penstock.testing import run_receiver
 
 _MESSAGES = 200_000
 _AT_ONCE = 100
-_BOUND_S = 600.0
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTEXT = multiprocessing.get_context("spawn")
 
@@ -40,16 +39,11 @@ def main() -> None:
     for size in (100, 1000):
         with _server(size, count) as port:
             events = asyncio.run(_bare_events(port, count))
-            ours = _received(ServerSentEventsReceiver(f"http://127.0.0.1:{port}/"), count)
-            _show(f"server-sent events, {size} B", count, events, ours)
+            ours = received_s(ServerSentEventsReceiver(f"http://127.0.0.1:{port}/"), count)
+            show(f"server-sent events, {size} B", count, events, ours)
             messages = asyncio.run(_bare_messages(port, count))
-            ours = _received(WebSocketReceiver(f"ws://127.0.0.1:{port}/"), count)
-            _show(f"WebSocket, {size} B", count, messages, ours)
-
-
-def _show(name: str, count: int, bare_s: float, ours_s: float) -> None:
-    figures = f"bare {count / bare_s:,.0f}/s, ours {count / ours_s:,.0f}/s"
-    print(f"{name}: {figures} ({bare_s / ours_s:.2f})")
+            ours = received_s(WebSocketReceiver(f"ws://127.0.0.1:{port}/"), count)
+            show(f"WebSocket, {size} B", count, messages, ours)
 
 
 async def _bare_events(port: int, count: int) -> float:
@@ -67,14 +61,6 @@ async def _bare_messages(port: int, count: int) -> float:
     async with connect(f"ws://127.0.0.1:{port}/") as connection:
         for _ in range(count):
             await connection.recv()
-        return time.perf_counter() - began_s
-
-
-def _received(receiver: object, count: int) -> float:
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
-        # Not by the records themselves, which would be read back each time.
-        running._driver.wait_for(lambda: running._driver.count >= count, _BOUND_S, "last message")
         return time.perf_counter() - began_s
 
 

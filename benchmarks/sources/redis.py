@@ -15,13 +15,12 @@ from typing import Any
 
 import redis
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.sources.redis import RedisListReceiver, RedisStreamReceiver
-from penstock.testing import run_receiver
 from tests.services.redis import RedisServer
 
 _ENTRIES = 200_000
 _AT_ONCE = 1000
-_BOUND_S = 1800.0
 
 
 def main() -> None:
@@ -52,12 +51,8 @@ def _compare(client: Any, address: str, size: int, count: int) -> None:
         bare_s = time.perf_counter() - began_s
         if name == "list":
             _fill(client, name, size, count)
-        received_s = _received(receiver, count)
-        print(
-            f"{name}, {size} B: bare {count / bare_s:,.0f}/s, "
-            f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
-            flush=True,
-        )
+        ours_s = received_s(receiver, count)
+        show(f"{name}, {size} B", count, bare_s, ours_s)
 
 
 def _fill(client: Any, name: str, size: int, count: int) -> None:
@@ -88,14 +83,6 @@ def _bare_list(client: Any, count: int) -> None:
             moved = [each for each in moves.execute() if each is not None]
         client.ltrim("own", len(moved), -1)
         count -= len(moved)
-
-
-def _received(receiver: object, count: int) -> float:
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
-        # Not by the records themselves, which would be read back each time.
-        running._driver.wait_for(lambda: running._driver.count >= count, _BOUND_S, "last entry")
-        return time.perf_counter() - began_s
 
 
 if __name__ == "__main__":

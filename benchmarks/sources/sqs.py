@@ -12,12 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.sources.comparing import received_s, show
 from penstock.sources.sqs import SqsReceiver
-from penstock.testing import run_receiver
 from tests.services.moto import KEYS, REGION, MotoServer, moto_server
 
 _MESSAGES = 20_000
-_BOUND_S = 1800.0
 _BATCH = 10
 
 
@@ -29,12 +28,8 @@ def main() -> None:
             client = server.client("sqs")
             bare_s = _bare(server, _filled(client, f"bare{size}", size, count), count)
             _filled(client, f"received{size}", size, count)
-            received_s = _received(server, f"received{size}", count)
-            print(
-                f"{size} B: bare {count / bare_s:,.0f}/s, "
-                f"received {count / received_s:,.0f}/s ({bare_s / received_s:.2f})",
-                flush=True,
-            )
+            ours_s = _received(server, f"received{size}", count)
+            show(f"{size} B", count, bare_s, ours_s)
 
 
 def _filled(client: Any, name: str, size: int, count: int) -> str:
@@ -70,11 +65,8 @@ def _received(server: MotoServer, name: str, count: int) -> float:
     client = server.client("sqs")
     url = client.get_queue_url(QueueName=name)["QueueUrl"]
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
-        running._driver.wait_for(
-            lambda: running._driver.count >= count // _BATCH * _BATCH, _BOUND_S, "last message"
-        )
+
+    def until_deleted() -> None:
         while any(
             each != "0"
             for each in client.get_queue_attributes(QueueUrl=url, AttributeNames=names)[
@@ -82,7 +74,8 @@ def _received(server: MotoServer, name: str, count: int) -> float:
             ].values()
         ):
             time.sleep(0.01)
-        return time.perf_counter() - began_s
+
+    return received_s(receiver, count // _BATCH * _BATCH, until=until_deleted)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ signed.
 from __future__ import annotations
 
 import enum
-import importlib.util
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.errors import MissingPackageError, PenstockError, text_of
-from penstock.sources._common import Reconnecting
+from penstock.errors import PenstockError, text_of
+from penstock.sources._common import Reconnecting, check_installed
 
 REQUIRES = ("boto3",)
 _REFUSED_TIMES = 10.0
@@ -232,9 +231,7 @@ class Account:
             MissingPackageError: boto3 is not installed.
             ValueError: A key is given without the other.
         """
-        if importlib.util.find_spec("boto3") is None:
-            where = "the package boto3 on the driver and on every executor"
-            raise MissingPackageError("a receiver of AWS", where, "aws")
+        check_installed("boto3", "a receiver of AWS", "aws")
         if (self.access_key_id is None) != (self.secret_key is None):
             given, missing = ("accessKeyId", "secretKey")
             if self.access_key_id is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import random
 import time
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from penstock._arguments import refused
 from penstock.backoff import Backoff
-from penstock.errors import text_of
+from penstock.errors import MissingPackageError, text_of
 from penstock.sources.formats import ValueFormat
 
 _FIRST_S = 0.1
@@ -23,6 +24,22 @@ _STEADY_S = 5.0
 _MOST_AT_ONCE = 10_000
 
 _log = logging.getLogger("penstock.sources")
+
+
+def check_installed(package: str, what: str, extra: str) -> None:
+    """Check in the driver that a source's client can be imported.
+
+    Args:
+        package: The package, as it is imported.
+        what: The source, for people: ``"a RedisListReceiver"``.
+        extra: The extra of ``penstock`` that has it.
+
+    Raises:
+        MissingPackageError: It is not installed.
+    """
+    if importlib.util.find_spec(package) is None:
+        packages = f"the package {package} on the driver and on every executor"
+        raise MissingPackageError(what, packages, extra)
 
 
 class Reconnecting:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,8 +12,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pyspark import StorageLevel
 
-from penstock.errors import MissingPackageError, typed_text
+from penstock.errors import typed_text
 from penstock.receiver import Receiver
+from penstock.sources._common import check_installed
 from penstock.threads import OwnedThread
 
 _END_S = 4.0
@@ -85,8 +85,7 @@ class LoopReceiver(Receiver):
     def __init__(self, storageLevel: StorageLevel | str) -> None:
         super().__init__(storageLevel)
         for package in self.requires:
-            if importlib.util.find_spec(package) is None:
-                raise MissingPackageError(f"a {type(self).__name__}", package, self.extra)
+            check_installed(package, f"a {type(self).__name__}", self.extra)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -19,7 +19,6 @@ What must hold
 
 from __future__ import annotations
 
-import importlib.util
 import select
 import struct
 import threading
@@ -33,10 +32,10 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
-from penstock.errors import MissingPackageError, PenstockError
+from penstock.errors import PenstockError
 from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
 from penstock.receiver.short_forms import Schema, arrow_schema
-from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._common import Messages, Reconnecting, check_installed
 from penstock.sources._pgoutput import (
     EPOCH_US,
     HEADER,
@@ -189,8 +188,7 @@ class _PostgresBase(Receiver):
 
     def __init__(self, conninfo: str, storageLevel: StorageLevel | str, timeout_s: float) -> None:
         super().__init__(storageLevel)
-        if importlib.util.find_spec("psycopg") is None:
-            raise MissingPackageError(type(self).__name__, "psycopg", "postgres")
+        check_installed("psycopg", f"a {type(self).__name__}", "postgres")
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
 

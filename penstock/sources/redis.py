@@ -22,7 +22,6 @@ What must hold
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import threading
@@ -39,9 +38,9 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
-from penstock.errors import MissingPackageError, PenstockError, text_of
+from penstock.errors import PenstockError, text_of
 from penstock.receiver import Receiver, RecordTooLargeError
-from penstock.sources._common import Messages, Pace, Reconnecting
+from penstock.sources._common import Messages, Pace, Reconnecting, check_installed
 from penstock.sources.formats import ValueFormat
 from penstock.threads import OwnedThread
 
@@ -92,9 +91,7 @@ class _RedisReceiver(Receiver):
         storageLevel: StorageLevel | str,
     ) -> None:
         super().__init__(storageLevel)
-        if importlib.util.find_spec("redis") is None:
-            packages = "the package redis on the driver and on every executor"
-            raise MissingPackageError(f"a {type(self).__name__}", packages, "redis")
+        check_installed("redis", f"a {type(self).__name__}", "redis")
         # Not shown: an address may have a password in it.
         parts = urlsplit(str(url))
         if parts.scheme not in _SCHEMES:

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -19,13 +18,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from tests.bounds import HANG_S
-from tests.services.ports import free_ports
-
-START_S = HANG_S
-STOP_S = HANG_S
+from tests.services.process import ServerProcess
 
 
-class Mosquitto:
+class Mosquitto(ServerProcess):
     """One broker; its address stays the same when it is started again.
 
     Args:
@@ -45,9 +41,7 @@ class Mosquitto:
         if binary is None:
             told = "platform: no mosquitto on the PATH; the distribution has a package"
             pytest.skip(told)
-        self._binary = str(binary)
-        self._folder = folder
-        [self.port] = free_ports(1)
+        super().__init__(folder)
         self.address = f"mqtt{'s' * tls}://127.0.0.1:{self.port}"
         self._secret = secret
         self._certificate = folder / "certificate.pem" if tls else None
@@ -65,8 +59,10 @@ class Mosquitto:
             given += [f"certfile {pem}", f"keyfile {pem}"]
         if not os.getuid():
             given.append("user root")
-        (folder / "mosquitto.conf").write_text("\n".join([*given, *lines, ""]))
-        self._process: subprocess.Popen[bytes] | None = None
+        configuration = folder / "mosquitto.conf"
+        configuration.write_text("\n".join([*given, *lines, ""]))
+        # Its log has a line for each packet.
+        self.command = [binary, "-v", "-c", str(configuration)]
 
     def __enter__(self) -> Mosquitto:
         self.start()
@@ -74,34 +70,6 @@ class Mosquitto:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def start(self) -> None:
-        """Start it and wait until it takes connections."""
-        assert self._process is None
-        with open(self._folder / "mosquitto.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [self._binary, "-v", "-c", str(self._folder / "mosquitto.conf")],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        end = time.monotonic() + START_S
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > end:
-                    raise AssertionError(f"mosquitto does not come up: {self.log()}") from None
-                time.sleep(0.01)
-
-    def log(self) -> str:
-        """What it said, with a line for each packet."""
-        return (self._folder / "mosquitto.log").read_text(errors="replace")
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        assert self._process is not None
-        os.kill(self._process.pid, number)
 
     def save(self) -> None:
         """Have it save its sessions, which it does by itself only now and then."""
@@ -112,18 +80,6 @@ class Mosquitto:
         while self.log().count(said) == before:
             assert time.monotonic() < end, "mosquitto does not save"
             time.sleep(0.01)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(STOP_S)
-        self._process = None
-
-    def stop(self) -> None:
-        """Kill it if it runs; a stalled one, too."""
-        if self._process is not None:
-            self.kill()
 
     def client(self, name: str = "", version: str = "5") -> mqtt.Client:
         """Return a client whose session the broker keeps, not connected."""

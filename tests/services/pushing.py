@@ -11,21 +11,19 @@ import contextlib
 import http.client
 import json
 import os
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from aiohttp import web
 
 from tests.bounds import HANG_S
+from tests.services.process import ServerProcess
 
 _KEEP_ALIVE_S = 0.2
 
 
-class PushServer:
+class PushServer(ServerProcess):
     """One server; its port and its messages stay the same when it is started again.
 
     Args:
@@ -34,29 +32,9 @@ class PushServer:
     """
 
     def __init__(self, folder: Path, secret: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self._folder = folder
-        self._secret = secret
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it takes connections."""
-        assert self._process is None
+        super().__init__(folder)
         command = [sys.executable, "-m", "tests.services.pushing", str(self.port)]
-        with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [*command, str(self._folder / "messages"), self._secret], stdout=log, stderr=log
-            )
-        end_s = time.monotonic() + HANG_S
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                said = (self._folder / "server.log").read_text()[-2000:]
-                assert self._process.poll() is None, said
-                assert time.monotonic() < end_s, said
-                time.sleep(0.01)
+        self.command = [*command, str(folder / "messages"), secret]
 
     def send(self, payloads: Sequence[bytes]) -> None:
         """Give it messages."""
@@ -65,18 +43,6 @@ class PushServer:
             body = json.dumps([payload.decode("latin-1") for payload in payloads])
             connection.request("POST", "/", body)
             assert connection.getresponse().status == 200
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(HANG_S)
-        self._process = None
-
-    def stop(self) -> None:
-        """Kill it if it runs."""
-        if self._process is not None:
-            self.kill()
 
 
 class _Pushing:

@@ -6,26 +6,21 @@ import contextlib
 import importlib.util
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.bounds import HANG_S
-
-START_S = HANG_S
-STOP_S = HANG_S
+from tests.services.process import ServerProcess
 
 
 class RedisMissingError(Exception):
     """There is no server to run; the message says what to install."""
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """One server; its address stays the same when it is started again.
 
     Args:
@@ -43,62 +38,15 @@ class RedisServer:
         keeps: bool = False,
         binary: str | None = None,
     ) -> None:
-        self._binary = binary or find_server()
-        self._folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        super().__init__(folder)
         self.address = f"redis://127.0.0.1:{self.port}/0"
-        self._configuration = folder / "redis.conf"
+        configuration = folder / "redis.conf"
+        self.command = [binary or find_server(), str(configuration)]
         lines = [f"port {self.port}", "bind 127.0.0.1", 'save ""']
         # What is written is there after a SIGKILL of the server; it is not synced.
         lines += ["appendonly yes", "appendfsync no"] if keeps else ["appendonly no"]
         lines += [f"dir {folder}", f"requirepass {password}" if password else ""]
-        self._configuration.write_text("\n".join(lines))
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        """Start it and wait until it takes connections."""
-        assert self._process is None
-        with open(self._folder / "server.log", "ab") as log:
-            self._process = subprocess.Popen(
-                [self._binary, str(self._configuration)],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        end = time.monotonic() + START_S
-        while True:
-            try:
-                return socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > end:
-                    told = (self._folder / "server.log").read_text()[-3000:]
-                    raise AssertionError(f"the server does not come up: {told}") from None
-                time.sleep(0.01)
-
-    def kill(self) -> None:
-        """Kill it with SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(STOP_S)
-        self._process = None
-
-    def stall(self) -> None:
-        """Let it answer nothing, with its connections open."""
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """End a stall."""
-        self._signal(signal.SIGCONT)
-
-    def stop(self) -> None:
-        """Kill it if it runs."""
-        if self._process is not None:
-            self.kill()
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, number)
+        configuration.write_text("\n".join(lines))
 
 
 class Address:
@@ -125,7 +73,7 @@ class Address:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(STOP_S)
+            thread.join(HANG_S)
         for end in (self._listener, *self._sockets):
             end.close()
 
@@ -133,7 +81,7 @@ class Address:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._server.port), START_S)
+                server = socket.create_connection(("127.0.0.1", self._server.port), HANG_S)
                 self._sockets += [client, server]
                 for ends in ((client, server), (server, client)):
                     thread = threading.Thread(target=_carry, args=ends)

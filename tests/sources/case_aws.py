@@ -30,7 +30,7 @@ class AwsSource(Source):
         self.start()
 
     def kill(self) -> None:
-        self._server.kill()
+        self._server.stop()
 
     def start(self) -> None:
         self._server.start()
