@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import queue
+import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,8 @@ _IDLE_S = 75.0
 """How long a connection may be open without a whole head of a request."""
 _LOOK_S = 1.0
 _TELL_S = 60.0
-_ACCEPTING_S = 0.05
+_CONNECTING_S = 0.5
+"""How long a stop waits for connections that were accepted, and are not made: for TLS, mostly."""
 _SHUTDOWN_S = 2.0
 _RETRY_S = 2
 _UNAVAILABLE = 503
@@ -112,6 +114,7 @@ class HttpServer:
         self._last_refusal = ""
         self._tell_at_s = 0.0
         self._unpacking = asyncio.Lock()
+        self._connecting: set[asyncio.Task[None]] = set()
         stream = receiver.streamId
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"penstock-http-read-{stream}")
         self._waiting: queue.SimpleQueue[_Taken | None] = queue.SimpleQueue()
@@ -130,9 +133,10 @@ class HttpServer:
             server = web.Server(
                 self._handle, auto_decompress=False, access_log=None, keepalive_timeout=_IDLE_S
             )
-            loop = asyncio.get_running_loop()
-            listener = await loop.create_server(server, sock=bound, ssl=context)
             self._storer.start()
+            loop = asyncio.get_running_loop()
+            bound.setblocking(False)
+            self._listen(bound, server, context)
             try:
                 where = address_text(receiver.host, bound.getsockname()[1])
                 scheme = "http" if context is None else "https"
@@ -142,13 +146,44 @@ class HttpServer:
                     self._close_idle(server.connections)
                     self._tell_refusals()
             finally:
-                listener.close()
-                # What the loop was just accepting becomes a connection that the shutdown knows.
-                await asyncio.sleep(_ACCEPTING_S)
+                loop.remove_reader(bound)
+                bound.close()
+                # What was accepted becomes a connection that the shutdown knows, or is closed.
+                if self._connecting:
+                    await asyncio.wait(self._connecting, timeout=_CONNECTING_S)
+                for task in self._connecting:
+                    task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await server.shutdown(_SHUTDOWN_S)
                 self._waiting.put(None)
                 self._worker.shutdown(wait=False)
+
+    def _listen(
+        self, bound: socket.socket, server: web.Server, context: ssl.SSLContext | None
+    ) -> None:
+        if bound.fileno() >= 0:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(bound, self._accept, bound, server, context)
+
+    def _accept(
+        self, bound: socket.socket, server: web.Server, context: ssl.SSLContext | None
+    ) -> None:
+        # By itself, and not by `create_server`: of what that has accepted and not yet made a
+        # connection nothing is known when it is closed, and it would stay open.
+        try:
+            accepted, _ = bound.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:  # Such as too many open files: it is tried again after a while.
+            self._refused += 1
+            self._last_refusal = f"no connection can be accepted: {text_of(error)}"
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(bound)
+            loop.call_later(_LOOK_S, self._listen, bound, server, context)
+            return
+        task = asyncio.ensure_future(_connect(server, accepted, context))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     def _tls(self) -> ssl.SSLContext | None:
         receiver = self._receiver
@@ -341,6 +376,16 @@ class HttpServer:
         else:
             if entries:
                 self._keys.stored()
+
+
+async def _connect(
+    server: web.Server, accepted: socket.socket, context: ssl.SSLContext | None
+) -> None:
+    """Make a connection of what was accepted; a peer that is gone, or gives no TLS, is no news."""
+    loop = asyncio.get_running_loop()
+    accepted.setblocking(False)
+    with contextlib.suppress(OSError, asyncio.TimeoutError):
+        await loop.connect_accepted_socket(server, accepted, ssl=context)
 
 
 class _Hand:
