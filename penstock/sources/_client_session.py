@@ -18,13 +18,15 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
+
+from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
-from penstock.sources._common import Reconnecting
+from penstock.sources._common import Reconnecting, check_installed
 from penstock.streaming.kernels.collector import collect_less
 from penstock.threads import OwnedThread
 
@@ -154,9 +156,24 @@ class ClientSession(ABC, Generic[T]):
 
 
 class ClientReceiver(Receiver, ABC):
-    """A receiver that is a `ClientSession` while it runs."""
+    """A receiver that is a `ClientSession` while it runs.
+
+    Args:
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        MissingPackageError: The client is not installed.
+    """
+
+    extra: ClassVar[str]
+    """The extra of the package that has what it requires."""
 
     _session: ClientSession[Any] | None = None
+
+    def __init__(self, storageLevel: StorageLevel | str) -> None:
+        super().__init__(storageLevel)
+        for package in self.requires:
+            check_installed(package, f"a {type(self).__name__}", self.extra)
 
     @abstractmethod
     def _begin(self) -> ClientSession[Any]:

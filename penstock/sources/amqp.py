@@ -67,10 +67,12 @@ class AmqpReceiver(ClientReceiver):
         storageLevel: Which copies of a block must exist.
 
     Raises:
+        MissingPackageError: The client is not installed.
         ValueError: An argument is not accepted.
     """
 
     requires = ("pika",)
+    extra = "amqp"
 
     def __init__(
         self,

@@ -76,10 +76,12 @@ class MqttReceiver(ClientReceiver):
         storageLevel: Which copies of a block must exist.
 
     Raises:
+        MissingPackageError: The client is not installed.
         ValueError: An argument is not accepted, or `client_id` is missing.
     """
 
     requires = ("paho",)
+    extra = "mqtt"
 
     def __init__(
         self,

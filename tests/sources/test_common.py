@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock.errors import MissingPackageError
 from penstock.receiver import ReceiverContext
 from penstock.sources import _common
 from penstock.sources._common import Messages, Reconnecting
+from penstock.sources.amqp import AmqpReceiver
 from penstock.sources.formats import JsonFormat
+from penstock.sources.mqtt import MqttReceiver
+from penstock.sources.nats import NatsReceiver
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
 
@@ -99,3 +104,19 @@ def test_a_coroutine_awaits_until_what_it_discards_is_durable() -> None:
         assert running.discarded == [(b"bad", "no number")]
         assert running.position == 2
         assert "no number" in running.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("extra", "make"),
+    [
+        ("amqp", lambda: AmqpReceiver("amqp://host", "q")),
+        ("mqtt", lambda: MqttReceiver("mqtt://host", "t", qos=0)),
+        ("nats", lambda: NatsReceiver("nats://host", "s", "c")),
+    ],
+)
+def test_a_client_that_is_not_installed_is_said_where_the_receiver_is_made(
+    extra: str, make: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingPackageError, match=rf"pip install 'penstock\[{extra}\]'"):
+        make()
