@@ -83,6 +83,7 @@ from penstock.receiver.block_generator import (
     BlockNotStoredError,
     RecordTooLargeError,
 )
+from penstock.receiver.bulk import WithLetters
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
@@ -122,6 +123,7 @@ __all__ = [
     "SharedRateError",
     "SharedRatePlace",
     "SupervisorState",
+    "WithLetters",
     "as_receiver",
     "bound_socket",
     "log_folder",

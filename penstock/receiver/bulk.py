@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock._arguments import refused
 from penstock.blockstore import BlockKind
 from penstock.blockstore.lines import line_ends
 from penstock.receiver.assembler import MAX_LEASE, BlockAssembler
 
-BULK = (list, pa.RecordBatch, pa.Table, Iterator)
+
+@dataclass(frozen=True)
+class WithLetters:
+    """Many records for `store`, and what came with them and cannot be stored: dead letters.
+
+    All of it is stored by one call, or nothing: where the records of a call with a position do not
+    fit into one block, its letters are not made either.
+
+    Args:
+        records: A `list`, a `pyarrow.RecordBatch` or a `pyarrow.Table`; it may be empty.
+        letters: What cannot be stored, each as it came, and why.
+
+    Raises:
+        TypeError: The records are something else.
+    """
+
+    records: list[Any] | pa.RecordBatch | pa.Table
+    letters: Sequence[tuple[Any, str | Exception]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.records, (list, pa.RecordBatch, pa.Table)):
+            raise TypeError(refused("records", self.records, "a list, a RecordBatch or a Table"))
+
+
+BULK = (list, pa.RecordBatch, pa.Table, Iterator, WithLetters)
 """What `store` takes as many records."""
 
 

@@ -106,6 +106,7 @@ class Discards:
         self._last: BaseException | None = None
         self._position: Any = None
         self._is_of_call = False
+        self._held: list[tuple[BaseException, Callable[[], Any], int | None]] | None = None
         self._asked = threading.local()
 
     @property
@@ -114,16 +115,24 @@ class Discards:
         return self._count
 
     @contextmanager
-    def stored_with(self, position: Any) -> Iterator[None]:
+    def stored_with(self, position: Any, *, whole: bool = False) -> Iterator[None]:
         """Within it, what is discarded is of one call, and told with its position, if it has one.
 
         For one thread at a time: the one that holds the assembler's lock.
+
+        Args:
+            position: The position.
+            whole: Nothing was discarded if it ends by an error: the call can be made again.
         """
         self._position, self._is_of_call = position, True
+        self._held = [] if whole else None
         try:
             yield
+            held, self._held = self._held, None
+            for each in held or ():
+                self.add(*each)
         finally:
-            self._position, self._is_of_call = None, False
+            self._position, self._is_of_call, self._held = None, False, None
 
     @contextmanager
     def refused(self) -> Iterator[list[BaseException]]:
@@ -151,6 +160,9 @@ class Discards:
         Raises:
             MemoryError: There is none to keep it now; no account was taken of it.
         """
+        if self._held is not None:
+            self._held.append((reason, record, size))
+            return
         refused: list[BaseException] | None = getattr(self._asked, "reasons", None)
         if refused is not None and self._is_of_call:
             refused.append(reason)

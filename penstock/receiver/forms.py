@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver, ReceiverContext
+from penstock.receiver.bulk import WithLetters
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.exit_report import described
 from penstock.receiver.user_calls import UserCall
@@ -182,7 +183,8 @@ class ThreadedReceiver(Receiver):
         self._interrupting = None
 
 
-BULK = (list, pa.RecordBatch, pa.Table)
+_MANY = (list, pa.RecordBatch, pa.Table)
+BULK = (*_MANY, WithLetters)
 """What holds many records."""
 
 
@@ -205,7 +207,9 @@ def _is_swapped(item: Any, position: Any) -> bool:
     if type(item) in (int, float):
         has_watermark = type(position) is dict and "watermark" in position
         return type(position) not in (int, float) and not has_watermark
-    if isinstance(position, BULK):
+    if isinstance(position, WithLetters):
+        return True
+    if isinstance(position, _MANY):
         return not any(type(part) in (int, float) for part in position)
     return False
 
@@ -249,6 +253,8 @@ def as_it_is(item: Any) -> Any:
     """Return what a generator yielded so that it stays: it goes on before this is stored."""
     if isinstance(item, _UNCHANGING):
         return item
+    if isinstance(item, WithLetters):
+        return WithLetters(as_it_is(item.records), as_it_is(item.letters))
     return tuple(map(as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
 
 

@@ -7,6 +7,7 @@ takes the longer ways.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import threading
@@ -16,7 +17,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +37,8 @@ from penstock.receiver.bulk import (
     FramesPiece,
     LinesPiece,
     Piece,
+    RecordsPiece,
+    WithLetters,
     one_piece,
     pieces_of,
     reader_of,
@@ -201,6 +204,23 @@ def _valid_of(
 
 def _itself(record: Any) -> Any:
     return record
+
+
+_Letter: TypeAlias = tuple[BaseException, Callable[[], Any], "int | None"]
+"""As for `Discards.add`."""
+
+
+def _parts_of(data: Any) -> tuple[Any, list[_Letter]]:
+    """Return the records of a bulk call, and its letters."""
+    if not isinstance(data, WithLetters):
+        return data, []
+    return data.records, [
+        (_as_error(reason), partial(_itself, each), None) for each, reason in data.letters
+    ]
+
+
+def _as_error(reason: str | Exception) -> Exception:
+    return InvalidRecordError(reason) if isinstance(reason, str) else reason
 
 
 class Storing:
@@ -377,15 +397,23 @@ class Storing:
         self._encoded(position)
         _check_ack(ack)
 
+        records, letters = _parts_of(data)
+        # What gives them may use one object again and again.
+        kept = copy.deepcopy if isinstance(records, Iterator) else _itself
+
         def discard(error: Exception, record: Callable[[], Any]) -> None:
+            if position is not None:
+                letters.append((error, partial(_itself, kept(record())), None))
+                return
             self._lease(door, 1)
             with self._assembler.lock:
                 self._check_open(door)
-                with self._discards.stored_with(position):
+                with self._discards.stored_with(None):
                     self._discards.add(error, record)
                 self._assembler.bound_letters()
 
-        store(_valid_of(data, validation, discard), position, ack)
+        valid = _valid_of(records, validation, discard)
+        self._store_bulk(door, valid, position, ack, None, letters)
 
     def _discard(
         self,
@@ -396,7 +424,7 @@ class Storing:
         ack: Callable[[], None] | None = None,
     ) -> None:
         """See `penstock.receiver.Receiver.discard`."""
-        error = InvalidRecordError(reason) if isinstance(reason, str) else reason
+        error = _as_error(reason)
         encoded = self._encoded(position)
         _check_ack(ack)
         self._check_thread()
@@ -540,15 +568,21 @@ class Storing:
         position: Any,
         ack: Callable[[], None] | None,
         framing: str | None,
+        letters: list[_Letter] | None = None,
     ) -> None:
-        """Store many records; without `ack` return only after they are durable (I1)."""
+        """Store many records; without `ack` return only after they are durable (I1).
+
+        `letters` are discarded with the last of them, or not at all; it may grow as they are taken.
+        """
         self._check_open(door)
         encoded = self._encoded(position)
         _check_ack(ack)
+        if letters is None:
+            data, letters = _parts_of(data)
         pieces = (
             pieces_of(data, self._assembler)
             if framing is None
-            else self._framed(data, framing, position)
+            else self._framed(data, framing, None if position is None else letters)
         )
         if encoded is not None:
             # All of it in one block: the position must not be durable without its records, nor
@@ -557,7 +591,7 @@ class Storing:
         if ack is not None:
             with _inside(door, ack):
                 self._pass_pieces(
-                    door, pieces, lambda: self._mark(position, encoded, ack), position
+                    door, pieces, lambda: self._mark(position, encoded, ack), position, letters
                 )
             return
         done: Future[None] = Future()
@@ -569,10 +603,10 @@ class Storing:
         with self._assembler.lock:
             self._assembler.flush_pending()
             self._assembler.seal()
-        self._pass_pieces(door, pieces, finish, position)
+        self._pass_pieces(door, pieces, finish, position, letters)
         self._wait_for_storing(done)
 
-    def _framed(self, data: Any, framing: str, position: Any) -> Iterator[Piece]:
+    def _framed(self, data: Any, framing: str, letters: list[_Letter] | None) -> Iterator[Piece]:
         kind, reader = self._reader(framing)
         try:
             framed = memoryview(data).cast("B")
@@ -584,7 +618,7 @@ class Storing:
             yield LinesPiece(kind, framed, lines)
             return
         for found in reader.frames(reader_of(framed)):
-            self._account_dropped(reader, position)
+            self._account_dropped(reader, letters)
             if isinstance(found, Lines):
                 # A copy: the next piece is asked for before this one enters a block.
                 yield LinesPiece(kind, memoryview(bytes(found.data)), found.number)
@@ -601,18 +635,20 @@ class Storing:
         return int(np.count_nonzero(found == _LF))
 
     def _pass_pieces(
-        self, door: StoreDoor, pieces: Iterator[Piece], finish: Callable[[], None], position: Any
+        self,
+        door: StoreDoor,
+        pieces: Iterator[Piece],
+        finish: Callable[[], None],
+        position: Any,
+        letters: list[_Letter],
     ) -> None:
-        """Lead pieces through the rate limiter into blocks; `finish` runs with the last of them."""
+        """Lead pieces through the rate limiter into blocks.
+
+        With the last of them `letters` are discarded, and `finish` runs.
+        """
         whole = position is not None
-        piece = next(pieces, None)
-        if piece is None:
-            with self._assembler.lock:
-                self._check_open(door)
-                self._check_order(position)
-                self._assembler.flush_pending()
-                finish()
-            return
+        piece: Piece | None = next(pieces, None) or RecordsPiece([])
+        self._lease_all(door, len(letters))
         while piece is not None:
             following = next(pieces, None)
             start = 0
@@ -620,17 +656,20 @@ class Storing:
                 count = len(piece) - start
                 lease = self._lease_all if whole else self._lease
                 granted = lease(door, count) if count else 0
+                is_last = following is None and granted == count
                 with self._assembler.lock:
                     self._check_open(door)
                     self._assembler.flush_pending()
                     with (
                         self._assembler.undivided(whole),
-                        self._discards.stored_with(position),
-                        self._used(granted),
+                        self._discards.stored_with(position, whole=whole),
+                        self._used(granted + (len(letters) if is_last else 0)),
                     ):
                         self._check_order(position)
                         piece.add(self._assembler, start, start + granted)
-                    if following is None and granted == count:
+                        for letter in letters if is_last else ():
+                            self._discards.add(*letter)
+                    if is_last:
                         finish()
                     self._assembler.bound_letters()
                 self._charge(door)
@@ -709,20 +748,26 @@ class Storing:
             raise ValueError(f"framing={framing!r} is not accepted: one of {accepted}") from None
         return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
-    def _account_dropped(self, reader: FrameReader, position: Any = None) -> None:
-        dropped = reader.take_dropped()
-        if not dropped:
-            return
-        with self._assembler.lock:
-            with self._discards.stored_with(position):
-                for found in dropped:
-                    reason: PenstockError = RecordTooLargeError(
-                        found.size, self._assembler.max_record_bytes
-                    )
-                    if found.is_cut:
-                        reason = CutRecordError(found.size)
-                    self._discards.add(reason, partial(bytes, found.start), found.size)
-            self._assembler.bound_letters()
+    def _account_dropped(self, reader: FrameReader, letters: list[_Letter] | None = None) -> None:
+        """Discard what the reader dropped; put it to `letters` instead, if there are some."""
+        dropped: list[_Letter] = [
+            (
+                CutRecordError(found.size)
+                if found.is_cut
+                else RecordTooLargeError(found.size, self._assembler.max_record_bytes),
+                partial(bytes, found.start),
+                found.size,
+            )
+            for found in reader.take_dropped()
+        ]
+        if letters is not None:
+            letters += dropped
+        elif dropped:
+            with self._assembler.lock:
+                with self._discards.stored_with(None):
+                    for letter in dropped:
+                        self._discards.add(*letter)
+                self._assembler.bound_letters()
 
     def _give_lease_back(self, door: StoreDoor) -> None:
         left = door.drop_lease()

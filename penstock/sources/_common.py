@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock._arguments import refused
 from penstock.backoff import Backoff
 from penstock.errors import MissingPackageError, text_of
+from penstock.receiver import WithLetters
 from penstock.sources.formats import ValueFormat
 
 _FIRST_S = 0.1
@@ -87,9 +88,6 @@ class Storing(Protocol):
     @property
     def store(self) -> Callable[..., Any]: ...
 
-    @property
-    def discard(self) -> Callable[..., Any]: ...
-
 
 class Messages:
     """Stores the messages of a source as its user asked for.
@@ -136,21 +134,24 @@ class Messages:
         envelope: Mapping[str, Sequence[Any]],
         position: Any = None,
         ack: Callable[[], None] | None = None,
+        letters: Sequence[tuple[Any, str]] = (),
     ) -> Any:
         """Store messages; position and acknowledgement are those of all of them.
 
         Args:
             to: What they are stored to.
-            payloads: One or more.
+            payloads: The messages.
             envelope: A value of each message for each field.
             position: As for `Receiver.store`.
             ack: As for `Receiver.store`.
+            letters: What the source could not read: dead letters, each with its reason.
 
         Returns:
             What ``to.store`` does: on an event loop an awaitable.
         """
         if self.schema is None:
-            return to.store(list(payloads), position, ack)
+            records = list(payloads)
+            return to.store(WithLetters(records, letters) if letters else records, position, ack)
         data = pa.array(payloads, pa.binary())
         rows = None
         if self._values is not None:
@@ -159,13 +160,7 @@ class Messages:
                 rows = read.errors.is_null()
                 why = read.errors.drop_null().to_pylist()
                 bad = read.corrupt.drop_null().to_pylist()
-                if not rows.true_count:
-                    *others, last = zip(bad, why, strict=True)
-                    for letter in others:
-                        to.discard(*letter)
-                    return to.discard(*last, position, ack)
-                for letter in zip(bad, why, strict=True):
-                    to.discard(*letter)
+                letters = [*letters, *zip(bad, why, strict=True)]
             data = read.values
         if self._names:
             columns = [
@@ -174,7 +169,9 @@ class Messages:
             batch = pa.RecordBatch.from_arrays([*columns, data], schema=self.schema)
         else:
             batch = pa.RecordBatch.from_struct_array(data)
-        return to.store(batch if rows is None else batch.filter(rows), position, ack)
+        if rows is not None:
+            batch = batch.filter(rows)
+        return to.store(WithLetters(batch, letters) if letters else batch, position, ack)
 
 
 class Pace:

@@ -421,7 +421,7 @@ class RedisStreamReceiver(_RedisReceiver):
 
     # -- storing ---------------------------------------------------------------------------------
 
-    def _store(self, entries: list[_Entry], is_whole: bool, is_first: bool = True) -> None:
+    def _store(self, entries: list[_Entry], is_whole: bool) -> None:
         number = self._taken.add([each.id for each in entries], is_whole)
         place = {
             "consumer": self.consumer,
@@ -429,13 +429,13 @@ class RedisStreamReceiver(_RedisReceiver):
             "stored": self._taken.position(),
         }
         records: list[bytes] = []
+        letters: list[tuple[Any, str]] = []
         envelope: dict[str, list[Any]] = {name: [] for name in _STREAM_ENVELOPE.names}
         for entry in entries:
             try:
                 record, others = entry.record(self.field)
             except ValueError as error:
-                if is_first:
-                    self.discard(entry.text(), str(error))
+                letters.append((entry.text(), str(error)))
                 continue
             records.append(record)
             if self.schema is not None:
@@ -445,13 +445,13 @@ class RedisStreamReceiver(_RedisReceiver):
                     column.append(value)
         durable = partial(self._taken.durable, number)
         try:
-            self._messages.store(self, records, envelope, place, durable)
+            self._messages.store(self, records, envelope, place, durable, letters)
         except RecordTooLargeError:
             # They are in one block with their position, or not at all.
             self._taken.forget(number)
             half = len(entries) // 2
-            self._store(entries[:half], is_whole, is_first=False)
-            self._store(entries[half:], is_whole, is_first=False)
+            self._store(entries[:half], is_whole)
+            self._store(entries[half:], is_whole)
 
     # -- acknowledging ---------------------------------------------------------------------------
 

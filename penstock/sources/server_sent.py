@@ -182,9 +182,8 @@ class ServerSentEventsReceiver(LoopReceiver):
     def _store(self, taken: list[_Taken]) -> None:
         """Store what came; all of one call is in one block together with the last id."""
         events = [(each.event, each.time) for each in taken if each.event is not None]
-        for event, _ in events:
-            if event.is_cut:
-                self.discard(event.data, f"it is larger than maxEvent={self.maxEvent}")
+        why = f"it is larger than maxEvent={self.maxEvent}"
+        letters = [(event.data, why) for event, _ in events if event.is_cut]
         whole = [(event, time) for event, time in events if not event.is_cut]
         envelope: dict[str, list[Any]] = {
             "event": [event.kind for event, _ in whole],
@@ -195,7 +194,7 @@ class ServerSentEventsReceiver(LoopReceiver):
         position = {"url": self._source, "id": last_id} if last_id else None
         payloads = [event.data for event, _ in whole]
         try:
-            self.messages.store(self, payloads, envelope, position, acknowledge_nothing)
+            self.messages.store(self, payloads, envelope, position, acknowledge_nothing, letters)
         except RecordTooLargeError as error:
             if len(taken) == 1:
                 self.discard(payloads[0], str(error), position)

@@ -202,6 +202,7 @@ class WebSocketReceiver(LoopReceiver):
 
     def _store(self, messages: list[_Message | bytes]) -> None:
         payloads: list[bytes] = []
+        letters: list[tuple[bytes, str]] = []
         envelope: dict[str, list[Any]] = {name: [] for name in _ENVELOPE.names}
         position = None
         for each in messages:
@@ -209,14 +210,14 @@ class WebSocketReceiver(LoopReceiver):
                 payloads.append(each)
                 continue
             if each.records is None:
-                self.discard(each.data, each.error)
+                letters.append((each.data, each.error))
                 continue
             payloads += each.records
             envelope["kind"] += [each.kind] * len(each.records)
             envelope["time"] += [each.time] * len(each.records)
             position = position if each.position is None else each.position
         try:
-            self.messages.store(self, payloads, envelope, position, acknowledge_nothing)
+            self.messages.store(self, payloads, envelope, position, acknowledge_nothing, letters)
         except RecordTooLargeError as error:
             # What has a position must be in one block with it.
             if len(messages) > 1:

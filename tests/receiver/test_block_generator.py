@@ -28,7 +28,7 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import ReceiverStoppedError, storing
+from penstock.receiver import ReceiverStoppedError, WithLetters, storing
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -94,6 +94,7 @@ class Bench:
         queue_size: int = 10,
         report_bytes: int = 1 << 20,
         clock: ManualClock | None = None,
+        validate: Any = None,
         **store_options: Any,
     ) -> None:
         attempt = uuid.uuid4().hex
@@ -125,6 +126,7 @@ class Bench:
                 queue_size=queue_size,
                 schema=schema,
                 report_bytes=report_bytes,
+                validate=validate,
             ),
             on_error=lambda message, error: self.errors.append((message, error)),
             clock=clock,
@@ -789,6 +791,53 @@ def test_records_and_their_position_are_in_one_block_or_in_none(make):
     with_position = [info for info in bench.driver.infos if info.position is not None]
     assert len(with_position) == 1
     assert with_position[0].num_records >= 200
+
+
+TEXTS = pa.schema([("text", pa.string())])
+LARGE = "z" * 1000
+
+
+def is_text(record: Any) -> bool:
+    return type(record) is str
+
+
+@pytest.mark.parametrize(
+    ("options", "data"),
+    [
+        ({"schema": TEXTS}, [{"text": LARGE}] * 400 + [{"text": 1}]),
+        ({"schema": TEXTS}, pa.record_batch({"text": [LARGE.encode()] * 400 + [b"\xff"]})),
+        ({"validate": is_text}, [1] + [LARGE] * 400),
+        ({"validate": is_text}, [*[LARGE] * 400, 1].__iter__),
+        ({"validate": is_text}, WithLetters([LARGE] * 400, [("bad", "why")])),
+        ({}, WithLetters([LARGE] * 400, [(b"bad", "why")])),
+        ({"framing": "newline"}, b"y" * 300_000 + b"\n" + b"%s\n" % LARGE.encode() * 400),
+    ],
+)
+def test_a_call_that_fits_into_no_block_makes_no_letter(
+    make: Any, options: dict[str, Any], data: Any
+) -> None:
+    """Its source makes it again in parts, and each of these its own."""
+    framing = options.pop("framing", None)
+    bench = make(**options)
+    with pytest.raises(RecordTooLargeError, match="with one position"):
+        bench.generator.store(data() if callable(data) else data, 1, lambda: None, framing)
+    assert (bench.errors, bench.generator.statistics().records_discarded) == ([], 0)
+    assert bench.finish() == []
+
+
+@pytest.mark.parametrize("position", [None, 7])
+def test_letters_come_with_the_records_of_their_call(make: Any, position: Any) -> None:
+    said: list[str] = []
+    bench = make()
+    letters = [(b"bad", "why"), (b"worse", ValueError("how"))]
+    bench.generator.store(WithLetters([1, 2], letters), position, lambda: said.append("stored"))
+    bench.generator.store(WithLetters([], letters[:1]), position, lambda: said.append("letter"))
+    assert bench.finish() == [1, 2]
+    assert said == ["stored", "letter"]
+    assert [str(error) for _, error in bench.errors] == ["why", "how", "why"]
+    assert all(("stored with 7" in told) is (position == 7) for told, _ in bench.errors)
+    with pytest.raises(TypeError, match="records"):
+        WithLetters(iter([1]), [])  # type: ignore[arg-type]
 
 
 def test_a_multi_thread_receiver_loses_and_doubles_nothing(make):

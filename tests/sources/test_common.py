@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import MissingPackageError
-from penstock.receiver import ReceiverContext
+from penstock.receiver import ReceiverContext, RecordTooLargeError
 from penstock.sources import _common
 from penstock.sources._common import Messages, Reconnecting
 from penstock.sources.amqp import AmqpReceiver
@@ -65,6 +65,35 @@ def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_is_stored(columns: bo
     assert [data for data, _ in letters] == [b"{", b'"no object"']
     assert "object" in letters[1][1]
     assert position == 7
+
+
+def test_messages_that_are_stored_in_halves_make_each_letter_once() -> None:
+    messages = Messages(ENVELOPE, values=JsonFormat(pa.schema([("s", pa.string())])))
+    large = [b'{"s": "%s"}' % (b"%d" % digit * 30_000) for digit in range(6)]
+
+    class Source:
+        schema = messages.schema
+
+        def run(self, ctx: ReceiverContext) -> None:
+            self.store(ctx, [*large[:3], b"bad", *large[3:], b"worse"], 8)
+            ctx.stopped.wait()
+
+        def store(self, ctx: ReceiverContext, payloads: list[bytes], end: int) -> None:
+            try:
+                letters = [(b"unread", "the source's own")] if b"bad" in payloads else []
+                messages.store(ctx, payloads, {}, end, lambda: None, letters)
+            except RecordTooLargeError:
+                half = len(payloads) // 2
+                self.store(ctx, payloads[:half], end - half)
+                self.store(ctx, payloads[half:], end)
+
+    small = {"spark.penstock.block.maxSize": "128k"}
+    with run_receiver(Source(), settings=small) as running:
+        records = running.wait_for_records(6)
+        assert [record["s"][0] for record in records] == list("012345")
+        running.stop()
+        assert [data for data, _ in running.discarded] == [b"unread", b"bad", b"worse"]
+        assert running.position == 8
 
 
 def test_a_position_of_messages_that_cannot_be_read_is_kept() -> None:
