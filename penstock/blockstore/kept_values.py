@@ -36,7 +36,13 @@ class ChangedValueError(TypeError):
         )
 
 
-def check_kept(values: Sequence[Any], kind: pa.DataType, *, is_declared: bool = False) -> None:
+def check_kept(
+    values: Sequence[Any],
+    kind: pa.DataType,
+    *,
+    is_declared: bool = False,
+    leaves_out: bool = False,
+) -> None:
     """Refuse values that Arrow would change in a column, which it makes of them otherwise.
 
     Args:
@@ -44,6 +50,7 @@ def check_kept(values: Sequence[Any], kind: pa.DataType, *, is_declared: bool = 
         kind: Its type.
         is_declared: The type was chosen, not found. It may then say what a value means: fractions
             have its digits, times its unit, times without a zone are of UTC, text is UTF-8.
+        leaves_out: Fields that a struct has not are left out of it.
 
     Raises:
         ChangedValueError: A value would be another one.
@@ -59,15 +66,15 @@ def check_kept(values: Sequence[Any], kind: pa.DataType, *, is_declared: bool = 
         if zones == {None}:
             return
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        check_kept(values, kind.value_type, is_declared=is_declared)
+        check_kept(values, kind.value_type, is_declared=is_declared, leaves_out=leaves_out)
         return
     some = [value for value in values if value is not None]
     if types.is_nested(kind):
         if not is_declared and not types.is_struct(kind):
             for row in (value for value in some if hasattr(value, "__fields__")):
                 raise ChangedValueError(row, kind)  # Its names would be lost.
-        for parts, part in _parts(some, kind):
-            check_kept(parts, part, is_declared=is_declared)
+        for parts, part in _parts(some, kind, leaves_out):
+            check_kept(parts, part, is_declared=is_declared, leaves_out=leaves_out)
         return
     changes = (_changes_declared if is_declared else _changes_found)(kind)
     if changes is not None:
@@ -149,7 +156,9 @@ def _parts_of_map(column: pa.Array) -> list[pa.Array]:
     return [part.slice(first, length) for part in (column.keys, column.items)]
 
 
-def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.DataType]]:
+def _parts(
+    values: list[Any], kind: pa.DataType, leaves_out: bool
+) -> list[tuple[list[Any], pa.DataType]]:
     """Return the values of each part of a nested type."""
     if types.is_struct(kind):
         names = {field.name for field in kind}
@@ -160,7 +169,7 @@ def _parts(values: list[Any], kind: pa.DataType) -> list[tuple[list[Any], pa.Dat
             # So there is no other field where each has those of the type.
             with contextlib.suppress(KeyError):
                 return [(list(map(itemgetter(field.name), rows)), field.type) for field in kind]
-        if not names.issuperset(chain.from_iterable(rows)):
+        if not leaves_out and not names.issuperset(chain.from_iterable(rows)):
             raise ChangedValueError(next(row for row in rows if not names.issuperset(row)), kind)
         return [(list(map(methodcaller("get", field.name), rows)), field.type) for field in kind]
     items = [

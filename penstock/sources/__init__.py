@@ -32,6 +32,7 @@ module, which needs the extra of its name only where the receiver runs.
 `_file_content`    what a file holds, also a compressed one
 `datagrams`        UDP and Unix datagrams
 `formats`          values of messages as typed columns
+`_protobuf`        messages of Protocol Buffers, as rows
 `_selecting`       what listening receivers share: a thread over their sockets
 `_common`          what sources of messages share
 `_aws`             what the sources of AWS share: clients, and what errors mean

@@ -115,7 +115,7 @@ class Messages:
     ) -> None:
         given: object = values
         if given is not None and not isinstance(given, ValueFormat):
-            accepted = "JsonFormat(schema) or AvroFormat(schema)"
+            accepted = "a format of penstock.sources.formats, such as JsonFormat(schema)"
             raise TypeError(refused("values", values, accepted))
         self._names = envelope.names if columns else []
         self._values = values

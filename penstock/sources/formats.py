@@ -1,4 +1,6 @@
-"""Values of messages as typed columns: JSON and Avro, with what cannot be read kept apart.
+"""Values of messages as typed columns, with what cannot be read kept apart.
+
+By JSON, Avro, Protocol Buffers, or a function of the user's.
 
 A format reads a whole column at a time. Only when something in it cannot be read, it goes through
 the column value by value to find out what.
@@ -8,21 +10,26 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 
 from penstock._arguments import refused
-from penstock.errors import MissingPackageError
+from penstock.blockstore.kept_values import check_kept
+from penstock.errors import MissingPackageError, typed_text
 from penstock.receiver.short_forms import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+_UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
 
 _MAGIC = 0
 _AVRO = "a record's schema, as JSON text"
@@ -63,7 +70,11 @@ class ValueFormat(ABC):
 
     @abstractmethod
     def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
-        """Return values as Python's objects, as many as there are, or raise `ValueError`."""
+        """Return values as Python's objects, or as an array of structs; as many as there are.
+
+        Raises:
+            ValueError: One cannot be read.
+        """
 
     def read(self, column: pa.Array) -> ReadValues:
         """Return a column of bytes as structs."""
@@ -75,11 +86,12 @@ class ValueFormat(ABC):
         )
         present = [value for value in given if value is not None]
         try:
-            read = iter(self._read_all(present))
-            if len(present) < len(given):
-                read = iter([None if value is None else next(read) for value in given])
-            values = pa.array(read, self.type, size=len(given))
-        except (ValueError, TypeError, OverflowError, pa.ArrowException):
+            read = self._read_all(present)
+            if isinstance(read, pa.Array) and len(present) == len(given):
+                return ReadValues(read.cast(self.type), nothing.corrupt, nothing.errors)
+            each = iter(read.to_pylist() if isinstance(read, pa.Array) else read)
+            values = self._column([None if value is None else next(each) for value in given])
+        except _UNREADABLE:
             return self._read_one_by_one(given)
         return ReadValues(values, nothing.corrupt, nothing.errors)
 
@@ -92,8 +104,8 @@ class ValueFormat(ABC):
             if data is not None:
                 try:
                     value = self(data)
-                    pa.array([value], self.type)
-                except (ValueError, TypeError, OverflowError, pa.ArrowException) as found:
+                    self._column([value])
+                except _UNREADABLE as found:
                     value, error = None, str(found) or type(found).__name__
             values.append(value)
             corrupt.append(None if error is None else data)
@@ -104,9 +116,18 @@ class ValueFormat(ABC):
             pa.array(errors, pa.string()),
         )
 
+    def _column(self, values: list[Any]) -> pa.Array:
+        """Return values as a column, which keeps them as they are, or raise."""
+        column = pa.array(values, self.type)
+        check_kept(values, self.type, is_declared=True, leaves_out=True)
+        return column
+
 
 class JsonFormat(ValueFormat):
     """JSON objects. Fields that a value lacks are null, those that the schema lacks are left out.
+
+    Of several fields of one name the last one counts. What a column would change is an error: 1.5
+    is no whole number.
 
     Args:
         schema: The fields: Spark's or Arrow's schema, or text such as ``"id bigint, name string"``,
@@ -134,12 +155,9 @@ class JsonFormat(ValueFormat):
         return value
 
     def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
-        lines = b"\n".join(values)
-        if values and lines.count(b"\n") != len(values) - 1:
-            # There are line ends within values: lines would not be values.
-            return [self(value) for value in values]
-        read: list[Any] = msgspec.json.Decoder().decode_lines(lines)
-        if len(read) != len(values) or set(map(type, read)) - {dict}:
+        # One by one: `decode_lines` takes two on a line for two, and half a one with the next line.
+        read = list(map(msgspec.json.Decoder().decode, values))
+        if set(map(type, read)) - {dict}:
             raise ValueError("some values are no JSON objects")
         return read
 
@@ -258,6 +276,133 @@ class AvroFormat(ValueFormat):
                 raise ValueError(f"the registry has no schema {number}") from error
             raise
         return parse_schema(json.loads(found.schema_str))
+
+
+class ProtobufFormat(ValueFormat):
+    """Messages of Protocol Buffers, each a value of its own.
+
+    Fields that say whether they are set are null where they are not. An enumeration's values are
+    their names, times and durations those of Arrow. Bytes of another message, or some that were cut
+    between two fields, may be read without an error: protobuf says neither type nor length.
+
+    Args:
+        message: The class that protoc made, or the message's full name in `descriptors`.
+        descriptors: What ``protoc --include_imports --descriptor_set_out=FILE`` wrote: its path, or
+            the bytes. It travels to the executors, as does what describes a class.
+
+    Raises:
+        MissingPackageError: protobuf is not installed.
+        TypeError: `message` is neither, or a name comes without descriptors.
+        ValueError: There is no such message, or it has no columns, as it is within itself.
+        OSError: The file cannot be read.
+    """
+
+    def __init__(
+        self, message: type[Any] | str, descriptors: bytes | str | os.PathLike[str] | None = None
+    ) -> None:
+        given: object = getattr(message, "DESCRIPTOR", None)
+        if isinstance(message, str) and descriptors is not None:
+            self._name = message
+        elif isinstance(message, type) and given is not None and descriptors is None:
+            self._name = message.DESCRIPTOR.full_name
+            descriptors = _protobuf_rows().descriptor_set(message)
+        else:
+            accepted = "a class that protoc made, or a message's name with descriptors="
+            raise TypeError(refused("message", message, accepted))
+        if not isinstance(descriptors, bytes):
+            descriptors = Path(descriptors).read_bytes()
+        self._descriptors = descriptors
+        _ = self._made
+
+    def __repr__(self) -> str:
+        return f"ProtobufFormat({self._name!r}, …)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_name": self._name, "_descriptors": self._descriptors}
+
+    @cached_property
+    def _made(self) -> tuple[Callable[[bytes], Any], pa.DataType, Callable[[Any], Any]]:
+        rows = _protobuf_rows()
+        message = rows.message_of(self._descriptors, self._name)
+        return message.FromString, *rows.row_type(message.DESCRIPTOR)
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._made[1]
+
+    def __call__(self, data: bytes) -> Any:
+        (value,) = self._read_all([data])
+        return value
+
+    def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
+        from google.protobuf.message import Error
+
+        read, _, row = self._made
+        try:
+            messages = list(map(read, values))
+        except Error as error:
+            raise ValueError(f"it is no whole {self._name}: {error}") from error
+        for message in messages:
+            if not message.IsInitialized():
+                missing = ", ".join(message.FindInitializationErrors())
+                raise ValueError(f"it is no whole {self._name}: it lacks {missing}")
+        return list(map(row, messages))
+
+
+def _protobuf_rows() -> Any:
+    try:
+        from penstock.sources import _protobuf
+    except ImportError as error:
+        packages = "the package protobuf on the driver and on every executor"
+        raise MissingPackageError("a value in protobuf", packages, "protobuf") from error
+    return _protobuf
+
+
+class FunctionFormat(ValueFormat):
+    """Values that a function of the program reads, many with a call.
+
+    It is called with a `list` of `bytes` and returns as many values, each a `dict` with the fields
+    of the schema: a `list`, or a `pyarrow` struct array or record batch. Where it raises, or
+    returns another number, it is called again with each one, to find out which cannot be read. It
+    runs in the receiver's thread that stores.
+
+    Args:
+        function: The function; pickled with the receiver.
+        schema: As for `JsonFormat`.
+
+    Raises:
+        TypeError: It is no function, or the schema of another type.
+        ValueError: As for `JsonFormat`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[list[bytes]], Any],
+        schema: StructType | pa.Schema | str,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(refused("function", function, "a function of a list of bytes"))
+        self._function = function
+        self._type = JsonFormat(schema).type
+
+    @property
+    def type(self) -> pa.DataType:
+        return self._type
+
+    def __call__(self, data: bytes) -> Any:
+        read = self._read_all([data])
+        return read[0].as_py() if isinstance(read, pa.Array) else next(iter(read))
+
+    def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
+        try:
+            read = self._function(list(values))
+            read = read.to_struct_array() if isinstance(read, pa.RecordBatch) else read
+            are_rows = isinstance(read, pa.StructArray) or set(map(type, read)) <= {dict}
+        except Exception as error:  # the program's function; the value is told
+            raise ValueError(typed_text(error)) from error
+        if not are_rows or len(read) != len(values):
+            raise ValueError(f"the function gave no {len(values)} dicts, but {read!r:.80}")
+        return read  # type: ignore[no-any-return]  # as the function promised
 
 
 def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
