@@ -22,6 +22,7 @@ the ledger says.
 `_history`     `History`: the segments of a folder's streams; `Window`
 `_read`        `read` and `read_rdd`, which read them in Spark's tasks
 `_receiver`    `ReplayReceiver`, which stores them again in another program
+`_steps`       `ReplaySteps`, which lets its blocks through one by one
 `_record`      copies them, as they come, into a folder that is read in the same way
 `cli`          ``penstock replay``, which writes them to a file; ``penstock record``
 =============  =========================================================
@@ -34,5 +35,6 @@ segment that may have a block of it.
 from penstock.replay._history import HistoryAwayError, HistoryError
 from penstock.replay._read import read, read_rdd
 from penstock.replay._receiver import ReplayReceiver
+from penstock.replay._steps import ReplaySteps
 
-__all__ = ["HistoryAwayError", "HistoryError", "ReplayReceiver", "read", "read_rdd"]
+__all__ = ["HistoryAwayError", "HistoryError", "ReplayReceiver", "ReplaySteps", "read", "read_rdd"]

@@ -26,6 +26,7 @@ from penstock.replay._history import (
     as_time_ms,
     blocks_of,
 )
+from penstock.replay._steps import ReplaySteps, StepsTaken
 from penstock.tracker import LoggedSegment
 from penstock.wal import EncryptionKey
 
@@ -64,6 +65,7 @@ class ReplayReceiver:
         end: Only blocks that were sealed before.
         speed: 1 stores blocks at the pace at which they came, 10 ten times as fast; None: as fast
             as rates and backpressure let it. Blocks of a release that noted no times come at once.
+        steps: Lets blocks through one by one, in place of `speed`.
         encryption: The key, where those logs are encrypted.
 
     Raises:
@@ -81,21 +83,29 @@ class ReplayReceiver:
         start: datetime | str | None = None,
         end: datetime | str | None = None,
         speed: float | None = None,
+        steps: ReplaySteps | None = None,
         encryption: EncryptionKey | None = None,
     ) -> None:
         if type(stream) not in (str, int):
             raise TypeError(refused("stream", stream, "a stream's name or number"))
         if speed is not None and (type(speed) not in (int, float) or not 0 < speed < 1e9):
             raise ValueError(refused("speed", speed, "a number above 0, or None"))
+        if steps is not None and (speed is not None or not isinstance(steps, ReplaySteps)):
+            raise TypeError(refused("steps", steps, "ReplaySteps, without speed"))
         self._folder = as_folder(folder, "folder")
         self._stream = stream
         self._window = Window(as_time_ms(start, "start") or 0, as_time_ms(end, "end"))
         self._speed = speed
+        self._steps = steps
         self._encryption = encryption
 
     def run(self, ctx: ReceiverContext) -> Iterator[tuple[Any, list[Any]]]:
         """Yield the records in pieces, each with the place behind it."""
-        pace = None if self._speed is None else _Pace(self._speed, ctx.stopped)
+        pace: _Pace | StepsTaken | None = None
+        if self._speed is not None:
+            pace = _Pace(self._speed, ctx.stopped)
+        elif self._steps is not None:
+            pace = StepsTaken(self._steps, ctx.stopped)
         position, pauses, is_told = ctx.last_position, Backoff(_FIRST_S, _MOST_S), False
         while not ctx.stopped.is_set():
             try:
@@ -119,7 +129,9 @@ class ReplayReceiver:
             else:
                 return
 
-    def _read(self, position: Any, pace: _Pace | None) -> Iterator[tuple[Any, list[Any]]]:
+    def _read(
+        self, position: Any, pace: _Pace | StepsTaken | None
+    ) -> Iterator[tuple[Any, list[Any]]]:
         """Yield what is behind a position."""
         segments = History(self._folder, self._encryption).segments(self._stream)
         last = done = 0
@@ -130,7 +142,8 @@ class ReplayReceiver:
             # A block that was stored in part is read again.
             after = last - 1 if done else last
             for sequence, block in blocks_of(segment, self._window, self._encryption, after=after):
-                if pace is not None and not pace.wait_for(block.sealed_ms):
+                is_begun = done and sequence == last
+                if not (is_begun or pace is None or pace.wait_for(block.sealed_ms)):
                     return
                 for piece, upto in _pieces(block, done if sequence == last else 0):
                     # 0 stands for all of it.

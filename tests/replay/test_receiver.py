@@ -204,7 +204,14 @@ def test_a_block_is_cut_into_pieces_whatever_its_records_are(done: int) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"stream": True}, {"speed": 0}, {"speed": "1"}, {"start": "soon"}, {"folder": ""}],
+    [
+        {"stream": True},
+        {"speed": 0},
+        {"speed": "1"},
+        {"steps": 1},
+        {"start": "soon"},
+        {"folder": ""},
+    ],
 )
 def test_an_argument_that_is_not_accepted_is_refused_at_once(arguments: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=next(iter(arguments))):

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.__main__ import main
-from penstock.replay import HistoryError, ReplayReceiver
+from penstock.replay import HistoryError, ReplayReceiver, ReplaySteps
 from penstock.replay._history import History, Window, blocks_of
 from penstock.replay._record import _Recording, record
 from penstock.testing import run_receiver
@@ -82,6 +82,27 @@ def test_it_is_played_back_at_its_pace_or_faster(stored: Stored, tmp_path: Path)
     output = str(tmp_path / "recording")
     assert main(["record", str(stored.folder), "--stream=0", "--output", output, "--for=0.1"]) == 0
     assert played_back(Path(output), 3, speed=100_000) == [b"0", b"1", b"2"]
+
+
+def test_it_is_played_back_by_step(stored: Stored, tmp_path: Path) -> None:
+    for number in range(4):
+        stored.put(b"%d" % number, b"more")
+    with ReplaySteps(tmp_path / "steps") as steps:
+        steps.step()
+        receiver = ReplayReceiver(str(stored.folder), "clicks", steps=steps)
+        settings = {"spark.streaming.blockInterval": "10ms"}
+        with run_receiver(receiver, settings=settings) as running:
+            assert running.wait_for_records(2, HANG_S) == [b"0", b"more"]
+            steps.step(2)
+            assert running.wait_for_records(6, HANG_S)[4:] == [b"2", b"more"]
+            running.stop()
+            assert len(running.records) == 6, "the fourth block was not let through"
+            running.start()
+            steps.step()
+            assert running.wait_for_records(8, HANG_S)[6:] == [b"3", b"more"]
+    assert not (tmp_path / "steps").exists()
+    with pytest.raises(TypeError, match="steps"):
+        ReplayReceiver("a", "b", steps=steps, speed=1)
 
 
 def test_blocks_that_were_let_go_before_they_were_copied_are_counted(
