@@ -228,6 +228,29 @@ class Choice:
         return _known(text.strip().lower(), self.words)
 
 
+@dataclass(frozen=True)
+class LostBlocks:
+    """``fail``, ``skip``, or ``wait:`` and a time; it stays text."""
+
+    @property
+    def accepted(self) -> str:
+        return "fail, skip, or wait:TIME, such as wait:5m"
+
+    def read(self, text: str) -> str:
+        policy = text.strip().lower()
+        return policy if wait_for_lost_blocks_s(policy) else _known(policy, ("fail", "skip"))
+
+
+def wait_for_lost_blocks_s(policy: str) -> float:
+    """Return how long a lost block is waited for, seconds; 0: it is not.
+
+    Raises:
+        ValueError: What is after ``wait:`` is no time.
+    """
+    word, _, time = policy.partition(":")
+    return Seconds().read(time) if word == "wait" else 0.0
+
+
 def _known(word: str, words: tuple[str, ...]) -> str:
     if word not in words:
         raise ValueError(word)

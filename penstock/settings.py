@@ -27,6 +27,7 @@ from penstock._setting_values import (
     LimitAbove0,
     LocalPath,
     LogFolder,
+    LostBlocks,
     Names,
     Rate,
     Seconds,
@@ -364,11 +365,13 @@ class Settings:
     )
     lost_blocks: str = _setting(
         "spark.penstock.lostBlocks",
-        Choice(("fail", "skip")),
+        LostBlocks(),
         "fail",
         "What becomes of a batch when no host that can be reached has one of its blocks, after "
-        "`spark.task.maxFailures` tries: it fails, or it goes on without the block, which is "
-        "logged, counted in `ssc.statistics()`, and an error of the receiver to listeners. "
+        "`spark.task.maxFailures` tries: it fails; or it waits first, in all tries of a task for "
+        "the time that is given, until a host comes back that had it; or it goes on without the "
+        "block, which is logged, counted in `ssc.statistics()`, and an error of the receiver to "
+        "listeners. "
         "Where the block may be whole, as HDFS does not answer or a right, ticket or key is "
         "missing, the batch fails in any case.",
     )

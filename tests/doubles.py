@@ -13,7 +13,9 @@ from penstock.wire.messages import (
     BlockServerRegistered,
     FindBlockServer,
     Message,
+    Ok,
     RegisterBlockServer,
+    SlowBlock,
 )
 from tests.bounds import HANG_S
 
@@ -74,6 +76,7 @@ class BlockServerTracker:
         self.answer: Message = BlockServerRegistered(60.0)
         self.found: Message = BlockServerAt(None, False)
         self.searched = 0
+        self.slow: list[SlowBlock] = []
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         if isinstance(message, FindBlockServer):
@@ -81,6 +84,11 @@ class BlockServerTracker:
                 self.searched += 1
                 self.changed.notify_all()
                 return self.found
+        if isinstance(message, SlowBlock):
+            with self.changed:
+                self.slow.append(message)
+                self.changed.notify_all()
+                return Ok()
         assert isinstance(message, RegisterBlockServer)
         with self.changed:
             self.registered.append((peer, message))

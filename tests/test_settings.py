@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.__main__ import main
-from penstock._setting_values import record_budget
+from penstock._setting_values import record_budget, wait_for_lost_blocks_s
 from penstock._settings_page import reference_page
 from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
 from penstock.errors import PenstockError, SettingError
@@ -113,6 +113,9 @@ def test_nothing_set_gives_our_defaults() -> None:
         ("spark.penstock.receiver.burst", "2", 2.0),
         ("spark.penstock.receiver.maxRestartDelay", "1m", 60.0),
         ("spark.penstock.tracker.port", "7077", 7077),
+        ("spark.penstock.lostBlocks", "Fail", "fail"),
+        ("spark.penstock.lostBlocks", "skip", "skip"),
+        ("spark.penstock.lostBlocks", "Wait:5m", "wait:5m"),
     ],
 )
 def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) -> None:
@@ -162,6 +165,9 @@ def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) ->
         ("spark.streaming.dynamicAllocation.scalingInterval", "0", "at least 1000 ms"),
         ("spark.streaming.dynamicAllocation.scalingUpRatio", "0.3", "scalingDownRatio"),
         ("spark.penstock.sharedRate.passwordFile", "secret", "an absolute path"),
+        ("spark.penstock.lostBlocks", "wait", "wait:5m"),
+        ("spark.penstock.lostBlocks", "skip:5m", "wait:5m"),
+        ("spark.penstock.lostBlocks", "wait:soon", "wait:5m"),
     ],
 )
 def test_a_bad_value_names_the_key_and_what_is_accepted(key: str, text: str, accepted: str) -> None:
@@ -190,6 +196,11 @@ def test_a_budget_is_a_number_or_a_percentage_within_a_time(
 ) -> None:
     budget = record_budget(read("spark.penstock.deadLetters.budget", text))
     assert (budget.limit, budget.is_percent, budget.window_s) == (limit, is_percent, window_s)
+
+
+def test_a_lost_block_is_waited_for_as_long_as_the_setting_says() -> None:
+    found = [wait_for_lost_blocks_s(text) for text in ("fail", "skip", "wait:5m", "wait:1500ms")]
+    assert found == [0.0, 0.0, 300.0, 1.5]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,10 @@ Each way that fails says what that means. A block is lost (`BlockNotFoundError`)
 said that it is not there, or is damaged there. Where one of them did not answer or refused it, the
 block may be whole: that is a `BlockUnavailableError`, and nobody goes on without the block.
 
+A host that is away may come back with its disk. Where the user has chosen to wait for it, a task
+looks again every second until its part of that time is over, and says so to the tracker meanwhile.
+A block that every host with a copy has denied is not waited for.
+
 Where the user has chosen to go on without a block that no host has (`read_block_if_any`), the task
 that misses it fails as always, so that Spark tries it again, here or on another host. Only its last
 try leaves the block out, and only after the tracker has taken note of it: what is left out is
@@ -92,6 +96,8 @@ _SLOW_EVERY_S = 10.0
 """one in so many seconds by each process,"""
 _SLOW_TELL_S = 2.0
 """for which its task waits so long at most."""
+_WAIT_PAUSE_S = 1.0
+"""How often it is looked whether a host that is waited for is back."""
 _TRIED = 1_000
 _BATCH_TIME_PROPERTY = "spark.streaming.internal.batchTime"
 _MAPPED_FILES = 8
@@ -133,9 +139,15 @@ class BlockUnavailableError(PenstockError):
 
 
 class _Tried(list[str]):
-    """What was tried for a block, and whether all of it says that the block is lost."""
+    """What was tried for a block.
+
+    Attributes:
+        is_lost: All of it says that the block is lost.
+        may_come: A host that should have it is away.
+    """
 
     is_lost = True
+    may_come = False
 
     def note(self, where: str, error: Exception, is_lost: bool) -> None:
         self.append(f"{where}: {error}")
@@ -168,6 +180,7 @@ class BlockAccess:
         encryption: The key that the blocks' logs are encrypted with; None: they are in clear.
         skip_after: After so many tries of its task a block that is nowhere is left out of the
             batch; None: never, the batch fails.
+        wait_s: How long each try of a task waits for a host that has a block and is away.
     """
 
     servers: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -175,6 +188,7 @@ class BlockAccess:
     fetch_timeout_s: float = 30.0
     encryption: EncryptionKey | None = None
     skip_after: int | None = None
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -379,14 +393,29 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
         BlockUnavailableError: It may be whole in a place that did not answer, or refused it.
     """
     with contextlib.ExitStack() as stack:
-        tried = _Tried()
         begun_s = time.monotonic()
-        block = _find(info, access, stack, tried)
+        block, tried = _find_or_wait(info, access, stack)
         stack.callback(block.release)
         took_s = time.monotonic() - begun_s
         if took_s >= _SLOW_S:
             _tell_slow(info, access, took_s, "; ".join(tried))
         yield block
+
+
+def _find_or_wait(
+    info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack
+) -> tuple[Block, _Tried]:
+    begun_s = time.monotonic()
+    while True:
+        tried = _Tried()
+        try:
+            return _find(info, access, stack, tried), tried
+        except (BlockNotFoundError, BlockUnavailableError):
+            waited_s = time.monotonic() - begun_s
+            if not tried.may_come or waited_s >= access.wait_s:
+                raise
+            _tell_slow(info, access, waited_s, "; ".join(tried), is_waiting=True)
+        time.sleep(_WAIT_PAUSE_S)
 
 
 def _find(
@@ -419,13 +448,14 @@ def _find(
     if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
         from penstock.blockstore._remote import HostSilentError, fetch_from_host
-        from penstock.wire import WireError
+        from penstock.wire import ConnectionLostError, WireError
 
         try:
             return parse_block(memoryview(fetch_from_host(info, access, cipher)))
         except (WalError, WireError, ValueError) as error:
             where = f"block server of {' and of '.join(info.hosts)}"
             tried.note(where, error, not isinstance(error, HostSilentError))
+            tried.may_come = isinstance(error, ConnectionLostError)
     if on_hdfs is not None:
         try:
             return _from_hdfs(on_hdfs, info.sequence, cipher, settle=True)
@@ -439,8 +469,18 @@ def _find(
 _slow_told_s = -math.inf
 
 
-def _tell_slow(info: ReceivedBlockInfo, access: BlockAccess, took_s: float, tried: str) -> None:
-    """Tell the tracker of a block that was slow to read; now and then, for that takes time, too."""
+def _tell_slow(
+    info: ReceivedBlockInfo,
+    access: BlockAccess,
+    took_s: float,
+    tried: str,
+    *,
+    is_waiting: bool = False,
+) -> None:
+    """Tell the tracker of a block that was slow to read, or is waited for.
+
+    Now and then, for that takes time, too.
+    """
     global _slow_told_s
     if access.link.tracker is None or time.monotonic() < _slow_told_s + _SLOW_EVERY_S:
         return
@@ -449,7 +489,8 @@ def _tell_slow(info: ReceivedBlockInfo, access: BlockAccess, took_s: float, trie
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty(_BATCH_TIME_PROPERTY)
     batch_ms = int(batch) if batch and batch.isdecimal() else -1
-    told = (info.stream_id, info.block_id, took_s, socket.gethostname(), tried[:_TRIED], batch_ms)
+    host = socket.gethostname()
+    told = (info.stream_id, info.block_id, took_s, host, tried[:_TRIED], batch_ms, is_waiting)
     ask_tracker(SlowBlock(*told), access, _SLOW_TELL_S)
     _slow_told_s = time.monotonic()
 

@@ -264,7 +264,10 @@ class Model(StreamingListener):
             for found in slow_blocks:
                 self._tell(
                     EventKind.BLOCK_SLOW,
-                    f"It took {found.seconds:.1f} s to read block {found.block_id} on {found.host}",
+                    f"A task on {found.host} waits for block {found.block_id}: its host is away"
+                    if found.is_waiting
+                    else f"It took {found.seconds:.1f} s to read block {found.block_id} "
+                    f"on {found.host}",
                     found.tried,
                     stream_id=found.stream_id,
                     batch_ms=None if found.batch_ms < 0 else found.batch_ms,

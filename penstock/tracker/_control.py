@@ -265,11 +265,17 @@ class Control:
         if not self._receivers.is_known(message.stream_id):
             return Refused(f"stream {message.stream_id} has no receiver")
         self.slow_blocks.append(message)
-        self._limited_log.log(
-            f"A task on {message.host} took {message.seconds:.1f} s to read block "
-            f"{message.block_id}",
-            like="slow block",
-        )
+        if message.is_waiting:
+            text = (
+                f"A task on {message.host} waits for block {message.block_id}, whose host is away, "
+                f"for {message.seconds:.1f} s now ({message.tried})"
+            )
+        else:
+            text = (
+                f"A task on {message.host} took {message.seconds:.1f} s to read block "
+                f"{message.block_id}"
+            )
+        self._limited_log.log(text, like="block waited for" if message.is_waiting else "slow block")
         return Ok()
 
     def on_peer_gone(self, peer: Peer) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import cloudpickle
 
-from penstock._setting_values import rate_per_second
+from penstock._setting_values import rate_per_second, wait_for_lost_blocks_s
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, text_of
@@ -189,7 +189,7 @@ class ReceiverTracker:
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
         self._disk_room: DiskRoom | None = None
-        self._skip_after = cluster.most_tries() if settings.lost_blocks == "skip" else None
+        self._tries = cluster.most_tries()
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -591,12 +591,14 @@ class ReceiverTracker:
     @property
     def block_access(self) -> BlockAccess:
         """What a batch task needs to reach blocks, as of now."""
+        lost = self._settings.lost_blocks
         return BlockAccess(
             servers=self._block_servers.addresses(),
             link=self._link,
             fetch_timeout_s=self._settings.ask_timeout_s,
             encryption=self._logs.encryption,
-            skip_after=self._skip_after,
+            skip_after=self._tries if lost == "skip" else None,
+            wait_s=wait_for_lost_blocks_s(lost) / self._tries,
         )
 
     def take_slow_blocks(self) -> list[SlowBlock]:

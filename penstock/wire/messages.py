@@ -409,7 +409,7 @@ class SkippedBlock(msgspec.Struct, frozen=True, tag=True):
 
 
 class SlowBlock(msgspec.Struct, frozen=True, tag=True):
-    """A task took long to read a block (batch task). Answered by `Ok`.
+    """A task took long to read a block, or waits for it (batch task). Answered by `Ok`.
 
     `Refused` when the stream has no receiver.
     """
@@ -423,6 +423,8 @@ class SlowBlock(msgspec.Struct, frozen=True, tag=True):
     """The places that did not have it, and why."""
     batch_ms: int = -1
     """The batch; -1 where none read it, but a query or ``penstock tap``."""
+    is_waiting: bool = False
+    """It waits for a host that is away."""
 
 
 class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):

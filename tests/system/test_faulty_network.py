@@ -6,15 +6,21 @@ Nothing is lost or taken twice, every wait is bounded, and errors say what is wr
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.blockstore import BlockAccess, BlockNotFoundError, read_block
+from penstock.blockstore import reader as reader_module
 from penstock.blockstore._remote import fetch_from_host
+from penstock.blockstore.builder import DATA_START, DESCRIPTOR, KIND_CODES, MAGIC, BlockKind
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wire import (
     ApplicationLink,
@@ -269,6 +275,56 @@ def test_a_block_server_that_nobody_replaces_is_told_at_once(host: Host) -> None
     with pytest.raises(ConnectionLostError, match="here has no block server"):
         fetched(host, block, None)
     assert host.tracker.searched == 2
+
+
+def test_a_host_that_is_away_is_waited_for_where_the_user_chose_so(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_slow_told_s", -math.inf)
+    lines = b"first\nsecond\n"
+    code, end = KIND_CODES[BlockKind.BYTE_LINES], DATA_START + len(lines)
+    head = DESCRIPTOR.pack(MAGIC, code, 0, 0, 0, 2, DATA_START, len(lines), end, 0)
+    block = host.memory_block(head.ljust(DATA_START, b"\0") + lines)
+    killed = host.start().address
+    host.kill()
+    away = host.memory_path().rename(host.memory_path().with_suffix(".away"))
+    link = ApplicationLink(host.secret, host.launch.link.tracker)
+    access = BlockAccess({"here": killed}, link, WAIT_S, wait_s=WAIT_S)
+    found: list[Any] = []
+
+    def read() -> None:
+        with read_block(block, access) as one:
+            found.extend(one.records())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    host.tracker.wait_for(lambda: bool(host.tracker.slow))
+    (told,) = host.tracker.slow
+    assert told.is_waiting
+    assert told.block_id == block.block_id
+    assert "block server of here" in told.tried
+    host.tracker.found = BlockServerAt(host.start().address, True)
+    away.rename(host.memory_path())
+    reader.join(WAIT_S)
+    assert found == [b"first", b"second"]
+
+
+def test_what_is_waited_for_is_an_error_when_the_time_is_over_or_its_host_has_it_no_more(
+    host: Host,
+) -> None:
+    block = host.memory_block(PAYLOAD)
+    server = host.start()
+    host.memory_path().unlink()
+    link = ApplicationLink(host.secret, host.launch.link.tracker)
+    access = BlockAccess({"here": server.address}, link, WAIT_S, wait_s=10 * WAIT_S)
+    with pytest.raises(BlockNotFoundError, match="not found"), read_block(block, access):
+        pass
+    host.kill()
+    begun_s = time.monotonic()
+    soon = replace(access, wait_s=0.5)
+    with pytest.raises(BlockNotFoundError, match="refused"), read_block(block, soon):
+        pass
+    assert time.monotonic() - begun_s >= 0.5
 
 
 def test_a_block_that_is_gone_is_an_error_that_names_all_that_was_tried(host: Host) -> None:

@@ -185,6 +185,23 @@ def test_a_host_that_is_lost_for_good_loses_no_block_that_has_a_second_copy(
         assert "Blocks have no copy on another host" in driver.log()
 
 
+@pytest.mark.exhaustive
+def test_a_host_that_comes_back_is_waited_for_and_nothing_is_lost(
+    cluster: HostCluster, tmp_path: Path
+) -> None:
+    settings = {"spark.penstock.lostBlocks": "wait:10m"}
+    with program(cluster, tmp_path, batch_s=2, settings=settings) as (driver, feeders):
+        await_processed(driver, feeders)
+        away = host_of(feeders[0], cluster)
+        feeders[0].await_acknowledged(1000)
+        away.kill()
+        await_that("a task that waits", lambda: "whose host is away" in driver.log())
+        cluster.start_again(away)
+        await_processed(driver, feeders)
+        assert_exact(driver, feeders)
+        assert not [event for event in driver.events if event["what"] == "failed"]
+
+
 @pytest.mark.long
 def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
     cluster: HostCluster, tmp_path: Path

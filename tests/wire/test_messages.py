@@ -117,7 +117,7 @@ EXAMPLES: list[Message] = [
     BlockServerRegistered(60.0),
     FindBlockServer("host"),
     SkippedBlock(0, "input-0-5", "no host has it"),
-    SlowBlock(0, "input-0-5", 3.5, "host", "memory /m: gone", 1_700_000_000_000),
+    SlowBlock(0, "input-0-5", 3.5, "host", "memory /m: gone", 1_700_000_000_000, True),
     FindStream("clicks", 1_700_000_000_000),
     StreamAt(0, "epoch", 3, 7, "arrow", b"schema", 4, 5),
     FindEnd(0, "epoch", "consumer", 3, 7, 1000, None),
