@@ -478,7 +478,8 @@ def test_each_line_is_stored_once_over_kills_and_rotations(tmp_path: Path) -> No
     )
 
 
-@pytest.mark.long
+# The test above does it with fewer.
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_each_line_is_stored_once_over_many_kills_and_rotations(tmp_path: Path) -> None:
     report = crash_test(

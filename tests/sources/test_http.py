@@ -464,8 +464,13 @@ class Sender:
                         break
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("kills", "has_keys"), [(27, True), (9, False)])
+@pytest.mark.parametrize(
+    ("kills", "has_keys"),
+    [
+        pytest.param(27, True, marks=pytest.mark.exhaustive),
+        pytest.param(9, False, marks=pytest.mark.long),
+    ],
+)
 def test_a_kill_loses_nothing_and_doubles_nothing_that_has_a_key(
     kills: int, has_keys: bool
 ) -> None:

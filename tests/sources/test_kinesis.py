@@ -589,6 +589,7 @@ def test_each_record_of_shards_that_split_and_merge_comes_once_over_kills() -> N
     kill(2)
 
 
-@pytest.mark.long
+# The test above does it with fewer.
+@pytest.mark.exhaustive
 def test_each_record_of_shards_that_split_and_merge_comes_once_over_many_kills() -> None:
     kill(20)

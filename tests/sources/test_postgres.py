@@ -609,10 +609,16 @@ def test_the_certificate_of_the_server_is_looked_at(tmp_path: Path) -> None:
                 assert database.run(look, pid) == [(True,)]
 
 
-@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("is_promoted", [False, True], ids=["same timeline", "new timeline"])
-@pytest.mark.parametrize("lacks", [False, True], ids=["whole", "older"])
+@pytest.mark.parametrize(
+    ("lacks", "is_promoted"),
+    [
+        pytest.param(False, False, id="whole-same timeline", marks=pytest.mark.exhaustive),
+        pytest.param(False, True, id="whole-new timeline", marks=pytest.mark.long),
+        pytest.param(True, False, id="older-same timeline", marks=pytest.mark.long),
+        pytest.param(True, True, id="older-new timeline", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_nothing_is_left_out_after_the_server_went_back(lacks: bool, is_promoted: bool) -> None:
     with postgres_server() as server:
         database = Database(server)

@@ -29,7 +29,8 @@ def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
         made.stop()
 
 
-@pytest.mark.long
+# `tests/streaming/scheduler/test_executor_allocation.py` has what is decided.
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(720)
 def test_executors_follow_the_batches_and_the_receiver_stays_where_it_is(

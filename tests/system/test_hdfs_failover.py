@@ -134,7 +134,8 @@ def append_until_taken(log: LogWriter, payload: bytes) -> bool:
     return False
 
 
-@pytest.mark.long
+# `test_hdfs.py` starts a name node again, `tests/wal/test_hdfs.py` under a log.
+@pytest.mark.exhaustive
 def test_results_are_exact_when_driver_name_node_and_data_node_are_killed(
     service: Hdfs, tmp_path: Path
 ) -> None:

@@ -38,7 +38,8 @@ def yarn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yarn]:
         made.stop()
 
 
-@pytest.mark.long
+# `test_killed_executor.py` kills an executor of a standalone cluster.
+@pytest.mark.exhaustive
 def test_what_a_container_stored_is_processed_once_after_it_was_killed(
     yarn: Yarn, tmp_path: Path
 ) -> None:
