@@ -796,7 +796,7 @@ PLACES: dict[str, Case | None] = {
     "sources/postgres.py:_PostgresBase.onStart": attempt_ends(
         "penstock.sources.postgres._PostgresBase._run", "penstock-postgres-3", postgres
     ),
-    "sources/redis.py:_RedisReceiver._start_thread": attempt_ends(
+    "sources/_redis_receiver.py:RedisReceiver._start_thread": attempt_ends(
         "penstock.sources.redis.RedisChannelReceiver._receive", "penstock-redis-3", redis_channel
     ),
     "sources/kinesis/_reading.py:Reading.__init__": attempt_ends(

@@ -21,7 +21,8 @@ module, which needs the extra of its name only where the receiver runs.
                    paho's client, which acknowledges when it is told to
 `amqp`             a queue of RabbitMQ; `_amqp_session`: one start of it
 `nats`             a consumer of NATS JetStream
-`redis`            streams, lists and channels of Redis or Valkey
+`redis`            streams, lists and channels of Redis or Valkey; `_redis_stream`: the first
+                   ones, `_redis_receiver`: what all have in common
 `postgres`         PostgreSQL's logical replication, and its notifications
 `_pgoutput`        what its output plug-in sends, as columns
 `sqs`              a queue of AWS SQS

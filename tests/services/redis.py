@@ -9,6 +9,7 @@ import shutil
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ class RedisServer(ServerProcess):
         password: What clients need, or None.
         keeps: Whether it has all that it confirmed when it is started again.
         binary: The server's program; the one on the PATH if None.
+        tls: Whether it wants TLS, with ``certificate.pem`` and ``key.pem`` of the folder.
     """
 
     def __init__(
@@ -37,12 +39,16 @@ class RedisServer(ServerProcess):
         *,
         keeps: bool = False,
         binary: str | None = None,
+        tls: bool = False,
     ) -> None:
         super().__init__(folder)
-        self.address = f"redis://127.0.0.1:{self.port}/0"
+        self.address = f"redis{'s' * tls}://127.0.0.1:{self.port}/0"
         configuration = folder / "redis.conf"
         self.command = [binary or find_server(), str(configuration)]
         lines = [f"port {self.port}", "bind 127.0.0.1", 'save ""']
+        if tls:
+            files = f"tls-cert-file {folder}/certificate.pem", f"tls-key-file {folder}/key.pem"
+            lines = ["port 0", f"tls-port {self.port}", *lines[1:], *files, "tls-auth-clients no"]
         # What is written is there after a SIGKILL of the server; it is not synced.
         lines += ["appendonly yes", "appendfsync no"] if keeps else ["appendonly no"]
         lines += [f"dir {folder}", f"requirepass {password}" if password else ""]
@@ -97,12 +103,10 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def make_server(
-    folder: Path, password: str | None = None, *, keeps: bool = False, binary: str | None = None
-) -> RedisServer:
+def make_server(folder: Path, password: str | None = None, **options: Any) -> RedisServer:
     """Return a server, not started; where there is none the test is skipped, in CI it fails."""
     try:
-        return RedisServer(folder, password, keeps=keeps, binary=binary)
+        return RedisServer(folder, password, **options)
     except RedisMissingError as error:
         if os.environ.get("CI"):
             pytest.fail(str(error))

@@ -18,6 +18,7 @@ from penstock.sources.redis import RedisChannelReceiver, RedisListReceiver, Redi
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
 from tests.services.redis import RedisServer, find_valkey, make_server
+from tests.services.tls import certificate_of_host
 
 pytestmark = pytest.mark.slow
 
@@ -260,11 +261,93 @@ def test_a_key_of_another_kind_is_reported(server: RedisServer, client: Any) -> 
         running.wait_for_error("WRONGTYPE")
 
 
-@pytest.mark.parametrize("url", ["http://:secret@h/", "", 7])
+class AcknowledgesMeanwhile(RedisStreamReceiver):
+    """What is in hand is acknowledged after the server was asked for it, and before it answers."""
+
+    starts = 0
+
+    def _read(self, after: str, count: int, block_s: float | None = None) -> Any:
+        found = super()._read(after, count, block_s)
+        self.starts += after == "0" and bool(found)
+        if after == "0" and self.starts == 2:
+            with redis.Redis.from_url(self._url) as client:
+                wait_until(lambda: not self._taken.waiting(), "durable entries")
+                wait_until(lambda: not pending(client), "acknowledgement")
+                wait_until(lambda: not self._taken.position(), "note of it")
+        return found
+
+
+def test_what_is_acknowledged_while_it_connects_again_is_not_stored_again(
+    server: RedisServer, client: Any
+) -> None:
+    receiver = AcknowledgesMeanwhile(server.address, "s", GROUP, field="v")
+    with run_receiver(receiver, settings=QUICK) as running:
+        running.hold()
+        for number in range(5):
+            client.xadd("s", {"v": b"%d" % number})
+        running.wait_for_records(5)
+        (reading,) = [each for each in client.client_list() if each["cmd"] == "xreadgroup"]
+        client.client_kill_filter(_id=reading["id"])
+        running.wait_for_error("is asked again")
+        running.go_on()
+        wait_until(lambda: not pending(client), "acknowledgement")
+        client.xadd("s", {"v": b"5"})
+        assert running.wait_for_records(6)[-1] == b"5"
+        assert len(running.records) == 6
+
+
+def test_the_certificate_of_the_server_is_looked_at(tmp_path: Path) -> None:
+    right = certificate_of_host(tmp_path)
+    (tmp_path / "other").mkdir()
+    wrong = certificate_of_host(tmp_path / "other")
+    running_server = make_server(tmp_path, tls=True)
+    running_server.start()
+    try:
+        for trusted in (wrong, right):
+            receiver = stream_of(running_server, options={"ssl_ca_certs": str(trusted)})
+            with run_receiver(receiver, settings=QUICK) as running:
+                if trusted is wrong:
+                    running.wait_for_error("certificate verify failed")
+                    continue
+                tls = {"ssl_ca_certs": str(right)}
+                with redis.Redis.from_url(running_server.address, **tls) as client:
+                    client.xadd("s", {"v": b"a"})
+                assert running.wait_for_records(1) == [b"a"]
+    finally:
+        running_server.stop()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://:secret@h/",
+        "",
+        7,
+        "redis://:sec/ret@h:6379/0",
+        "redis://:7/secret@h:6379/0",
+        "redis://:secret#x@h:6379/0",
+        "redis://h:secret/0",
+    ],
+)
 def test_an_address_that_is_not_accepted_is_named_without_its_secret(url: Any) -> None:
     with pytest.raises(ValueError, match="the url of a RedisStreamReceiver") as raised:
         RedisStreamReceiver(url, "s", GROUP)
-    assert "secret" not in str(raised.value)
+    assert "sec" not in str(raised.value)
+
+
+def test_an_option_that_the_client_does_not_have_is_refused_where_it_is_given() -> None:
+    for wrong in ({"pasword": "x"}, {"ssl_ca_certs": "ca.pem"}):
+        with pytest.raises(TypeError, match=f"options of .*{next(iter(wrong))}"):
+            RedisStreamReceiver("redis://localhost", "s", GROUP, options=wrong)
+
+
+def test_the_address_cannot_change_what_the_client_answers(
+    server: RedisServer, client: Any
+) -> None:
+    client.xadd("s", {"v": b"a"})
+    address = f"{server.address}?decode_responses=true"
+    with run_receiver(RedisStreamReceiver(address, "s", GROUP, field="v"), settings=QUICK) as run:
+        assert run.wait_for_records(1) == [b"a"]
 
 
 # -- lists and channels --------------------------------------------------------------------------
@@ -310,8 +393,22 @@ def test_what_a_lost_connection_moved_is_stored(server: RedisServer, client: Any
     assert client.llen("own") == 0
 
 
-def test_a_list_that_the_server_lost_is_reported_and_goes_on(
+def test_a_program_without_its_checkpoint_finds_what_is_in_its_list(
     server: RedisServer, client: Any
+) -> None:
+    client.rpush("l", *range(20))
+    with run_receiver(list_of(server), settings=QUICK) as running:
+        running.wait_for_records(20)
+    client.rpush("own", "left")
+    client.rpush("l", "a", "b")
+    with run_receiver(list_of(server), settings=QUICK) as running:
+        assert running.wait_for_records(3) == [b"left", b"a", b"b"]
+    assert client.llen("own") == 0
+
+
+@pytest.mark.parametrize("lost", ["all", "own list", "count"])
+def test_a_list_that_the_server_lost_is_reported_and_goes_on(
+    server: RedisServer, client: Any, lost: str
 ) -> None:
     with run_receiver(list_of(server), settings=QUICK) as running:
         client.rpush("l", "a")
@@ -319,10 +416,15 @@ def test_a_list_that_the_server_lost_is_reported_and_goes_on(
         running.hold()
         client.rpush("l", "b")
         running.wait_for_records(2)
-        client.flushall()
+        gone = {"all": ("l", "own", "own:removed"), "own list": ("own",), "count": ("own:removed",)}
+        client.delete(*gone[lost])
         running.go_on()
         client.rpush("l", "c", "d")
-        assert running.wait_for_records(4) == [b"a", b"b", b"c", b"d"]
+        running.wait_for_error("elements may come twice")
+        wait_until(lambda: set(running.records) == {b"a", b"b", b"c", b"d"}, "elements")
+        client.rpush("l", "e")
+        wait_until(lambda: running.records[-1] == b"e", "next element")
+    assert client.llen("own") == client.llen("l") == 0
 
 
 def test_messages_of_channels_and_patterns_are_stored(server: RedisServer, client: Any) -> None:
@@ -339,6 +441,19 @@ def test_messages_of_channels_and_patterns_are_stored(server: RedisServer, clien
         ("two", "t*", b"\xff"),
         ("one", None, b""),
     ]
+
+
+def test_messages_that_do_not_fit_into_one_block_are_stored(
+    server: RedisServer, client: Any
+) -> None:
+    receiver = RedisChannelReceiver(server.address, "one")
+    with run_receiver(receiver, settings={**QUICK, "spark.penstock.block.maxSize": "1m"}) as run:
+        wait_until(lambda: client.pubsub_numsub("one")[0][1], "subscription")
+        with client.pipeline() as sending:
+            for size in (500_000, 600_000, 500_000, 600_000):
+                sending.publish("one", b"x" * size)
+            sending.execute()
+        assert len(run.wait_for_records(4)) == 4
 
 
 def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
