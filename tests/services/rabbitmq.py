@@ -47,6 +47,7 @@ class RabbitMQ:
         self._environment = {
             **os.environ,
             "HOME": str(folder),
+            "ERL_CRASH_DUMP": str(folder / "crash.dump"),
             "ERL_EPMD_PORT": str(self._epmd),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": f"t{uuid.uuid4().hex[:8]}@localhost",
