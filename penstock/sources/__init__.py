@@ -6,7 +6,8 @@ while it waits for its source, and each way in which its source fails is a resta
 with a message of its own, never a tight loop and never a silent end.
 
 The socket receivers are those of `penstock.receiver`. Each other source is imported from its
-module, which needs the extra of its name only where the receiver runs.
+module, which needs the extra of its name only where the receiver runs; `source` makes one by its
+short name.
 
 =================  ===============================================================================
 `kafka`            Kafka's streams and receiver
@@ -43,10 +44,66 @@ module, which needs the extra of its name only where the receiver runs.
 =================  ===============================================================================
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from penstock._arguments import refused
+from penstock.receiver import Receiver
 from penstock.receiver.socket_receivers import (
     ConvertingSocketReceiver,
     RawSocketReceiver,
     SocketReceiver,
 )
 
-__all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver"]
+__all__ = ["ConvertingSocketReceiver", "RawSocketReceiver", "SocketReceiver", "source"]
+
+_SOURCES = {
+    "amqp": "amqp.AmqpReceiver",
+    "datagrams": "datagrams.DatagramReceiver",
+    "growing-files": "growing_files.GrowingFilesReceiver",
+    "http": "http.HttpReceiver",
+    "kafka": "kafka.KafkaReceiver",
+    "kinesis": "kinesis.KinesisReceiver",
+    "mqtt": "mqtt.MqttReceiver",
+    "nats": "nats.NatsReceiver",
+    "postgres": "postgres.PostgresReceiver",
+    "postgres-notify": "postgres.PostgresNotifyReceiver",
+    "redis-channel": "redis.RedisChannelReceiver",
+    "redis-list": "redis.RedisListReceiver",
+    "redis-stream": "redis.RedisStreamReceiver",
+    "server-sent-events": "server_sent.ServerSentEventsReceiver",
+    "sqs": "sqs.SqsReceiver",
+    "syslog": "syslog.SyslogReceiver",
+    "websocket": "websocket.WebSocketReceiver",
+}
+
+
+def source(name: str, *arguments: Any, **options: Any) -> Receiver:
+    """Make a receiver of this room by its short name.
+
+    ::
+
+        orders = source("nats", "nats://localhost:4222", "ORDERS", "shop")
+        ssc.receiverStream(orders)
+        penstock.sql.readStream(spark, orders)  # format("penstock"), of the stream "nats"
+
+    Args:
+        name: Such as ``"nats"``. It is the stream's name with `penstock.sql.readStream`, too, where
+            none is given.
+        arguments: Those of its class.
+        options: The same.
+
+    Raises:
+        ValueError: There is none of this name.
+        Exception: An argument is not accepted, or a package is missing, as its class says.
+    """
+    given: object = name
+    found = _SOURCES.get(name) if isinstance(given, str) else None
+    if found is None:
+        raise ValueError(refused("name", name, "one of " + ", ".join(_SOURCES)))
+    module, _, kind = found.partition(".")
+    made: Receiver = getattr(import_module(f"{__name__}.{module}"), kind)(*arguments, **options)
+    made.__dict__["__name__"] = name
+    return made
