@@ -127,6 +127,11 @@ class Messages:
         elif values is not None:
             self.schema = pa.schema(list(values.type))
 
+    @property
+    def has_envelope(self) -> bool:
+        """Whether the envelope is stored."""
+        return bool(self._names)
+
     def store(
         self,
         to: Storing,

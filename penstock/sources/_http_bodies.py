@@ -8,15 +8,19 @@ the parser's speed, and no object is made of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import methodcaller
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError, text_of
 
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
+_LF = 0x0A
+_EMPTY = (b"", b"\r")
+_SHORT = len(b"\r\n")
+"""Bytes of a line that may be empty."""
 _LINES = ("ndjson", "jsonl", "json-lines", "jsonlines")
 
 Body: TypeAlias = "str | Callable[[bytes], Sequence[bytes]]"
@@ -146,10 +150,12 @@ def _of(records: Sequence[bytes]) -> Content:
 
 
 def _lines(body: bytes) -> Content:
-    if body.startswith((b"\n", b"\r\n")) or b"\n\n" in body or b"\n\r\n" in body:
-        body = b"\n".join(filter(methodcaller("strip"), body.split(b"\n")))
     if body and not body.endswith(b"\n"):
         body += b"\n"
+    ends = np.flatnonzero(np.frombuffer(body, np.uint8) == _LF)
+    if len(ends) and np.diff(ends, prepend=-1).min() <= _SHORT:
+        lines = body.split(b"\n")
+        body = b"".join(b"%b\n" % line for line in lines if line not in _EMPTY)
     return Content(body, (), len(body))
 
 

@@ -110,6 +110,7 @@ class HttpServer:
         self._held_bytes = 0
         self._idle_since: dict[Any, float] = {}
         self._busy: set[Any] = set()
+        self._overdue_at_s: dict[asyncio.Future[None], float] = {}
         self._refused = 0
         self._last_refusal = ""
         self._tell_at_s = 0.0
@@ -142,7 +143,8 @@ class HttpServer:
                 scheme = "http" if context is None else "https"
                 receiver.listening(f"{scheme}://{where}{receiver.path}")
                 while True:
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(min(_LOOK_S, receiver.storeTimeout))
+                    self._let_overdue_go()
                     self._close_idle(server.connections)
                     self._tell_refusals()
             finally:
@@ -240,10 +242,7 @@ class HttpServer:
         codec = codec_of(request.headers.get("Content-Encoding", ""))
         if (request.content_length or 0) > receiver.maxBody:
             raise too_large(receiver.maxBody)
-        try:
-            body = await asyncio.wait_for(self._read(request, hand), receiver.bodyTimeout)
-        except asyncio.TimeoutError:
-            raise Refusal(408, f"the body did not come in {receiver.bodyTimeout:g} s") from None
+        body = await self._body(request, hand)
         loop = asyncio.get_running_loop()
         if codec is not None:
             # One at a time, so that what is in memory is known.
@@ -274,16 +273,16 @@ class HttpServer:
             self._keys.add(entry, durable)
         durable.add_done_callback(_retrieved)
         hand.keep_until(durable)
-        now = datetime.now(timezone.utc)
-        self._waiting.put(_Taken(content, _envelope(request, key, now), entry, durable))
+        envelope = _envelope(request, key) if receiver.messages.has_envelope else ()
+        self._waiting.put(_Taken(content, envelope, entry, durable))
         return await self._answer_when(durable)
 
     async def _answer_when(self, durable: asyncio.Future[None] | None) -> web.StreamResponse:
         """Answer once a request is durable."""
         if durable is not None:
-            timeout_s = self._receiver.storeTimeout
-            await asyncio.wait([durable], timeout=timeout_s)
+            await self._settled(durable)
             if not durable.done():
+                timeout_s = self._receiver.storeTimeout
                 raise _held(f"it was not durable within {timeout_s:g} s; it may be stored later")
             error = durable.exception()
             if isinstance(error, ReceiverStoppedError):
@@ -292,7 +291,34 @@ class HttpServer:
                 raise Refusal(413, text_of(error)) from error
             if error is not None:
                 raise Refusal(500, "it could not be stored") from error
-        return web.json_response({})
+        return web.Response(body=b"{}", content_type="application/json")
+
+    async def _settled(self, durable: asyncio.Future[None]) -> None:
+        """Wait until it is done, or overdue; one look at all is cheaper than a timer for each."""
+        settled = asyncio.get_running_loop().create_future()
+        durable.add_done_callback(lambda _: _let_go(settled))
+        self._overdue_at_s[settled] = time.monotonic() + self._receiver.storeTimeout
+        try:
+            await settled
+        finally:
+            del self._overdue_at_s[settled]
+
+    def _let_overdue_go(self) -> None:
+        now_s = time.monotonic()
+        for settled, at_s in self._overdue_at_s.items():
+            if at_s > now_s:  # Those behind it came later.
+                break
+            _let_go(settled)
+
+    async def _body(self, request: web.BaseRequest, hand: _Hand) -> bytes:
+        timeout_s = self._receiver.bodyTimeout
+        reading = self._read(request, hand)
+        if request.content.is_eof():  # It came with the head, as most do: no task to read it.
+            return await reading
+        try:
+            return await asyncio.wait_for(reading, timeout_s)
+        except asyncio.TimeoutError:
+            raise Refusal(408, f"the body did not come in {timeout_s:g} s") from None
 
     async def _read(self, request: web.BaseRequest, hand: _Hand) -> bytes:
         chunks: list[bytes] = []
@@ -362,7 +388,8 @@ class HttpServer:
                 receiver.store(b"".join(lines), position, ack, "newline")
             else:
                 payloads = [_payloads(each.content) for each in group]
-                envelope = _columns(group, [len(each) for each in payloads])
+                counts = [len(each) for each in payloads]
+                envelope = _columns(group, counts) if receiver.messages.has_envelope else {}
                 records = list(chain.from_iterable(payloads))
                 receiver.messages.store(receiver, records, envelope, position, ack)
         except BaseException as error:  # noqa: BLE001  # each request is answered with it
@@ -422,6 +449,11 @@ class _Hand:
         self._bytes = 0
 
 
+def _let_go(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
 def _retrieved(durable: asyncio.Future[None]) -> None:
     """Let asyncio not complain of an error that nobody waits for any more."""
     if not durable.cancelled():
@@ -437,13 +469,13 @@ def _payloads(content: Content) -> Sequence[bytes]:
     return content.records if content.lines is None else content.lines.split(b"\n")[:-1]
 
 
-def _envelope(request: web.BaseRequest, key: str, now: datetime) -> tuple[Any, ...]:
+def _envelope(request: web.BaseRequest, key: str) -> tuple[Any, ...]:
     headers = [
         (name.lower(), value)
         for name, value in request.headers.items()
         if name.lower() not in _SECRET_HEADERS
     ]
-    return request.path, headers, now, key or None, request.remote
+    return request.path, headers, datetime.now(timezone.utc), key or None, request.remote
 
 
 def _columns(group: Sequence[_Taken], counts: Sequence[int]) -> dict[str, list[Any]]:

@@ -105,6 +105,8 @@ def until(holds: Callable[[], bool]) -> None:
         (b'{"a": 1}', {"Content-Type": "application/cloudevents+json"}, [b'{"a": 1}']),
         (b"1\n2\n", LINES, [b"1", b"2"]),
         (b"\n1\n\n\r\n2", LINES, [b"1", b"2"]),
+        (b"22\n\r", LINES, [b"22"]),
+        (b"  \n\n22", LINES, [b"  ", b"22"]),
         (b"", LINES, []),
         (
             gzip.compress(b"1\n", mtime=0) + gzip.compress(b"2\n", mtime=0),
