@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,10 @@ _AS_THEY_ARE = {20, 21, 23, 26, 114, 3802}
 _NUMBERS = {700, 701, 1700}
 """May be NaN or infinite."""
 _IN_JSON = r'[\x00-\x1f"\\]'
+
+
+Letter = tuple[bytes, str]
+"""A change that cannot be stored as it is wanted, and why."""
 
 
 class PgoutputError(PenstockError):
@@ -73,29 +78,23 @@ class Relation:
     @classmethod
     def read(cls, message: memoryview, base_types: Mapping[int, int]) -> Relation:
         """Read a message ``R``; a domain has the type that it is made of."""
-        data = bytes(message)
-        at = 5
-
-        def text() -> str:
-            nonlocal at
-            end = data.index(b"\0", at)
-            found, at = data[at:end].decode(errors="replace"), end + 1
-            return found
-
-        def number(size: int) -> int:
-            nonlocal at
-            at += size
-            return int.from_bytes(data[at - size : at], "big")
-
-        schema, table = text() or "pg_catalog", text()
-        number(1)
+        schema, table, data = bytes(message[5:]).split(b"\0", 2)
+        # The replica identity, and the number of columns.
+        data = data[3:]
         columns = []
-        for _ in range(number(2)):
-            flags, name, kind = number(1), text(), number(4)
-            number(4)
-            columns.append((name, base_types.get(kind, kind), bool(flags & 1)))
-        names, types, is_key = zip(*columns, strict=True) if columns else ((), (), ())
-        return cls(int.from_bytes(data[1:5], "big"), schema, table, names, types, is_key)
+        while data:
+            is_key = bool(data[0] & 1)
+            name, data = data[1:].split(b"\0", 1)
+            kind = int.from_bytes(data[:4], "big")
+            columns.append((_name(name), base_types.get(kind, kind), is_key))
+            data = data[8:]
+        names, types, keys = zip(*columns, strict=True) if columns else ((), (), ())
+        oid = int.from_bytes(message[1:5], "big")
+        return cls(oid, _name(schema) or "pg_catalog", _name(table), names, types, keys)
+
+
+def _name(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def base_type(message: memoryview) -> dict[int, int]:
@@ -103,7 +102,7 @@ def base_type(message: memoryview) -> dict[int, int]:
     from psycopg.postgres import types
 
     schema, name, _ = bytes(message[5:]).split(b"\0")
-    known = types.get(name.decode(errors="replace")) if schema in (b"", b"pg_catalog") else None
+    known = types.get(_name(name)) if schema in (b"", b"pg_catalog") else None
     return {} if known is None else {int.from_bytes(message[1:5], "big"): known.oid}
 
 
@@ -118,16 +117,8 @@ class Transaction:
     @classmethod
     def read(cls, message: memoryview) -> Transaction:
         """Read a message ``B``."""
-        at = (bytes(message[first:last]) for first, last in ((1, 9), (9, 17), (17, 21)))
-        lsn, time_us, xid = (int.from_bytes(each, "big", signed=True) for each in at)
-        return cls(lsn, time_us + EPOCH_US, xid & 0xFFFF_FFFF)
-
-
-class Refused(NamedTuple):
-    """A change that cannot be stored as it is wanted."""
-
-    data: bytes
-    reason: str
+        lsn, time_us, xid = struct.unpack_from(">qqI", message, 1)
+        return cls(lsn, time_us + EPOCH_US, xid)
 
 
 class Changes:
@@ -172,7 +163,7 @@ class Changes:
         """Return a table as it is now."""
         return self._relations.get(oid)
 
-    def take(self) -> tuple[pa.Table, list[Refused]]:
+    def take(self) -> tuple[pa.Table, list[Letter]]:
         """Return all changes but those that cannot be stored, and these, and forget them.
 
         Raises:
@@ -184,7 +175,7 @@ class Changes:
         for at, message in enumerate(messages):
             groups.setdefault(bytes(message[HEADER : HEADER + 6]), []).append(at)
         parts: list[pa.Table] = []
-        refused: dict[int, Refused] = {}
+        refused: dict[int, Letter] = {}
         for head, indices in groups.items():
             self._read(head, messages, indices, parts, refused)
         letters = [refused[at] for at in sorted(refused)]
@@ -209,7 +200,7 @@ class Changes:
         messages: list[Any],
         indices: list[int],
         parts: list[pa.Table],
-        refused: dict[int, Refused],
+        refused: dict[int, Letter],
     ) -> None:
         """Read rows of one shape; where one does not fit, each half by itself."""
         relation = self._relations.get(int.from_bytes(head[1:5], "big"))
@@ -227,7 +218,7 @@ class Changes:
         except ValueError as error:  # Arrow's and Python's own errors about values are such.
             if count == 1:
                 place = f"{relation.schema}.{relation.table}"
-                refused[indices[0]] = Refused(rows.text(), f"{operation} of {place}: {error}")
+                refused[indices[0]] = rows.text(), f"{operation} of {place}: {error}"
                 return
             for some in (indices[: count // 2], indices[count // 2 :]):
                 self._read(head, messages, some, parts, refused)
@@ -444,27 +435,7 @@ def _as_structs(relation: Relation, part: _Tuples, row: pa.StructType) -> pa.Arr
     return pa.StructArray.from_arrays(columns, fields=list(row))
 
 
-_READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array, pa.DataType], Any]], ...]
-_READERS = (
-    (pa.types.is_boolean, lambda texts, kind: pc.equal(texts, "t")),
-    (pa.types.is_binary, lambda texts, kind: pa.array(map(_unhex, texts.to_pylist()), kind)),
-    (
-        pa.types.is_time,
-        # Arrow reads no times of day.
-        lambda texts, kind: (
-            pc.binary_join_element_wise("1970-01-01", texts, " ")
-            .cast(pa.timestamp(kind.unit))
-            .cast(kind)
-        ),
-    ),
-    (pa.types.is_list, lambda texts, kind: _typed_lists(texts, kind)),
-    (pa.types.is_string, lambda texts, kind: texts),
-    (pa.types.is_integer, lambda texts, kind: texts.cast(kind)),
-    (pa.types.is_floating, lambda texts, kind: texts.cast(kind)),
-    (pa.types.is_decimal, lambda texts, kind: texts.cast(kind)),
-    (pa.types.is_date, lambda texts, kind: texts.cast(kind)),
-    (pa.types.is_timestamp, lambda texts, kind: texts.cast(kind)),
-)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
 
 def check_row(schema: pa.Schema) -> None:
@@ -474,24 +445,28 @@ def check_row(schema: pa.Schema) -> None:
         ValueError: Not into that one.
     """
     for column in schema:
-        kind = column.type
-        while pa.types.is_list(kind):
-            kind = kind.value_type
-        if not any(fits(kind) for fits, _ in _READERS):
+        try:
+            _typed(pa.array([], pa.binary()), column.type)
+        except NotImplementedError:
             raise ValueError(
                 f"rows has the column {column.name!r} of type {column.type}, which is not read "
                 "from PostgreSQL: declare it as string, which has the value's text"
-            )
+            ) from None
 
 
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     texts = values.cast(pa.string())
-    return next(read for fits, read in _READERS if fits(kind))(texts, kind)
-
-
-def _typed_lists(texts: pa.Array, kind: pa.ListType) -> pa.Array:
-    lists = [_elements(text) for text in texts.to_pylist()]
-    return _of_lists(lists, kind)
+    if pa.types.is_boolean(kind):
+        return pc.equal(texts, "t")
+    if any(fits(kind) for fits in _BYTES):
+        return pa.array(map(_unhex, texts.to_pylist()), kind)
+    if pa.types.is_time(kind):
+        # Arrow reads no times of day.
+        dates = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return dates.cast(pa.timestamp(kind.unit)).cast(kind)
+    if pa.types.is_list(kind):
+        return _of_lists([_elements(text) for text in texts.to_pylist()], kind)
+    return texts.cast(kind)
 
 
 def _of_lists(lists: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -506,7 +481,7 @@ def _of_lists(lists: Sequence[Any], kind: pa.DataType) -> pa.Array:
         [each for some in lists if some is not None for each in some], kind.value_type
     )
     offsets = np.cumsum([0, *(len(some or ()) for some in lists)]).astype(np.int32)
-    mask = pa.array([some is None for some in lists])
+    mask = pa.array([some is None for some in lists], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets), inner, kind, mask=mask)
 
 

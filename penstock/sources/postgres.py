@@ -24,8 +24,8 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -33,7 +33,8 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError
-from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
+from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError, WithLetters
+from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.short_forms import Schema, arrow_schema
 from penstock.sources._common import Messages, Reconnecting, check_installed
 from penstock.sources._pgoutput import (
@@ -95,15 +96,8 @@ class _Link:
         self.pg.nonblocking = 1
         self.lock = threading.Lock()
 
-    def __enter__(self) -> _Link:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the connection."""
         with self.lock:
             self._connection.close()
 
@@ -194,44 +188,37 @@ class _PostgresBase(Receiver):
 
         try:
             parts = conninfo_to_dict(conninfo)
-        except (ProgrammingError, TypeError):
+            host = str(parts.get("host") or parts.get("hostaddr") or "localhost")
+            port = str(parts.get("port") or 5432)
+            # Then a password has ended too early, as one may whose @ or / stands as it is in a URL.
+            if "@" in host[1:] or not port.replace(",", "").isdigit():
+                raise ValueError
+        except (ProgrammingError, TypeError, ValueError):
             # What it says may have a part of a password in it.
             raise ValueError(
                 "conninfo is not accepted: text such as 'host=db dbname=shop user=penstock', or "
-                "'postgresql://penstock@db/shop'"
+                "'postgresql://penstock@db/shop', with libpq's names; what a password in a URL has "
+                "of : / ? # @ is written as %3A and so on"
             ) from None
         if not timeout_s > 0:
             raise ValueError(refused("timeout_s", timeout_s, "seconds, more than 0"))
         self._conninfo = conninfo
         self._timeout_s = timeout_s
-        host = parts.get("host") or parts.get("hostaddr") or "localhost"
-        self._server = f"{host}:{parts.get('port') or 5432}"
+        self._server = f"{host}:{port}"
         self._database = str(parts.get("dbname") or parts.get("user") or "postgres")
-        self._thread: OwnedThread | None = None
-        self._ending = threading.Event()
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_thread", "_ending")
-        return {name: value for name, value in super().__getstate__().items() if name not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._thread = None
-        self._ending = threading.Event()
 
     def onStart(self) -> None:
         """Start the thread that connects and receives."""
         self._ending = threading.Event()
-        self._thread = OwnedThread(partial(self._run, self._ending), f"postgres-{self.streamId}")
+        self._thread = OwnedThread(self._run, f"postgres-{self.streamId}")
         self._thread.start()
 
     def onStop(self) -> None:
         """Let the thread end its connection, with a bound."""
         self._ending.set()
-        if self._thread is not None:
-            self._thread.join(_END_S + 1)
+        self._thread.join(_END_S + 1)
 
-    def _run(self, ending: threading.Event) -> None:
+    def _run(self) -> None:
         import psycopg
 
         outage = Reconnecting(
@@ -239,7 +226,7 @@ class _PostgresBase(Receiver):
         )
         while not self.isStopped():
             try:
-                with self._connect() as link:
+                with closing(self._connect()) as link:
                     self._receive(link, outage)
             except ReceiverStoppedError:
                 return
@@ -251,7 +238,7 @@ class _PostgresBase(Receiver):
                     pause_s = _HOPELESS_S
                 else:
                     pause_s = outage.failed(error)
-                ending.wait(pause_s)
+                self._ending.wait(pause_s)
 
     def _connect(self) -> _Link:
         import psycopg
@@ -340,10 +327,6 @@ class PostgresReceiver(_PostgresBase):
             else pa.struct([column.with_nullable(True) for column in found])
         )
         self.schema = envelope(self._row)
-        self._place = (0, 0)
-        self._confirmed: _Confirmed | None = None
-        self._history = ("", "")
-        self._is_begun = False
 
     def onStart(self) -> None:
         """Begin after the stream's last position."""
@@ -351,7 +334,7 @@ class PostgresReceiver(_PostgresBase):
         self._place = (last.get("lsn", 0), last.get("place", 0))
         self._history = (last.get("system", ""), last.get("timeline", ""))
         self._is_begun = bool(last)
-        self._confirmed = None
+        self._confirmed: _Confirmed | None = None
         super().onStart()
 
     def _parameters(self) -> dict[str, Any]:
@@ -547,32 +530,28 @@ class PostgresReceiver(_PostgresBase):
     def _store_changes(self, changes: Changes, confirmed: _Confirmed, end: int) -> None:
         """Store all changes that have come; before `end` there are no others."""
         place = changes.place
-        table, refused_changes = changes.take()
-        last = refused_changes.pop() if refused_changes and not table.num_rows else None
-        for each in refused_changes:
-            self.discard(*each)
-        if last is not None:
-            confirmed.stored()
-            self.discard(*last, self._position(place), partial(confirmed.durable, end))
-        else:
-            self._store_table(table, place, confirmed, end)
+        self._store_table(*changes.take(), place, confirmed, end)
         self._place = place
 
     def _store_table(
-        self, table: pa.Table, place: tuple[int, int], confirmed: _Confirmed, end: int
+        self,
+        table: pa.Table,
+        letters: Sequence[tuple[bytes, str]],
+        place: tuple[int, int],
+        confirmed: _Confirmed,
+        end: int,
     ) -> None:
         """Store changes with the place after them; halve what does not fit into a block."""
+        data = WithLetters(table, letters) if letters else table
         confirmed.stored()
         try:
-            self.store(table, self._position(place), partial(confirmed.durable, end))
+            self.store(data, self._position(place), partial(confirmed.durable, end))
         except RecordTooLargeError:
             confirmed.durable(0)
-            if table.num_rows == 1:
-                raise
             half = table.num_rows // 2
             before = table["lsn"][half - 1].as_py(), table["place"][half - 1].as_py()
-            self._store_table(table.slice(0, half), before, confirmed, 0)
-            self._store_table(table.slice(half), place, confirmed, end)
+            self._store_table(table.slice(0, half), (), before, confirmed, 0)
+            self._store_table(table.slice(half), letters, place, confirmed, end)
 
     def _position(self, place: tuple[int, int]) -> dict[str, Any]:
         system, timeline = self._history
@@ -703,6 +682,8 @@ def _end_copy(link: _Link, confirmed: _Confirmed) -> None:
         link.readable(_STEP_S)
 
 
+_NOTIFIED_AT_ONCE = 100
+"""Of up to 8,000 bytes each: so many fit into the smallest block."""
 _NOTIFIED = pa.schema([("channel", pa.string()), ("pid", pa.int64())])
 
 
@@ -750,15 +731,16 @@ class PostgresNotifyReceiver(_PostgresBase):
             link.ask(f"LISTEN {_identifier(channel)}", self._timeout_s, self)
         outage.connected()
         asked_s = time.monotonic()
+        notified: list[Any] = []
         while not self.isStopped():
-            link.readable(_STEP_S)
+            link.readable(0 if notified else _STEP_S)
             if time.monotonic() > asked_s + self._timeout_s / 2:
                 # A connection that is dead is only noticed by asking.
                 link.ask("SELECT 1", self._timeout_s, self)
                 asked_s = time.monotonic()
             notified = []
             with link.lock:
-                while (each := link.pg.notifies()) is not None:
+                while len(notified) < _NOTIFIED_AT_ONCE and (each := link.pg.notifies()):
                     notified.append(each)
             if notified:
                 columns: dict[str, list[Any]] = {
@@ -766,11 +748,7 @@ class PostgresNotifyReceiver(_PostgresBase):
                     "pid": [each.be_pid for each in notified],
                 }
                 payloads = [each.extra for each in notified]
-                self._messages.store(self, payloads, columns, ack=_nothing)
-
-
-def _nothing() -> None:
-    """Nobody waits for it; without it each call would be a block."""
+                self._messages.store(self, payloads, columns, ack=acknowledge_nothing)
 
 
 def _is_channel(name: object) -> bool:

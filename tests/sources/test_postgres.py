@@ -175,6 +175,14 @@ TYPES = {
     ),
     "j": ("jsonb", """'{"a": [1, null]}'""", pa.string(), '{"a": [1, null]}', {"a": [1, None]}),
     "by": ("bytea", "'\\x00ff'", pa.binary(), b"\x00\xff", "\\x00ff"),
+    "bl": ("bytea", "'\\x00ff'", pa.large_binary(), b"\x00\xff", "\\x00ff"),
+    "da": (
+        "date[]",
+        "'{2026-02-03}'",
+        pa.list_(pa.date32()),
+        [datetime.date(2026, 2, 3)],
+        ["2026-02-03"],
+    ),
     "ai": ("int[]", "'{1,NULL,3}'", pa.list_(pa.int32()), [1, None, 3], [1, None, 3]),
     "ae": ("int[]", "'{}'", pa.list_(pa.int32()), [], []),
     "at": (
@@ -565,6 +573,9 @@ def test_a_slot_that_fell_behind_is_said() -> None:
     [
         (("host=a pass word=s3cret", "s", "p"), {}),
         (("host=a password='s3cret", "s", "p"), {}),
+        (("postgresql://user:a@s3cret@host/shop", "s", "p"), {}),
+        (("postgresql://user:s3cret/a@host/shop", "s", "p"), {}),
+        (("host=a port=s3cret", "s", "p"), {}),
         (("host=a", "Slot", "p"), {}),
         (("host=a", "", "p"), {}),
         (("host=a", "s", ""), {}),
@@ -572,6 +583,7 @@ def test_a_slot_that_fell_behind_is_said() -> None:
         (("host=a", "s", "p"), {"tables": "t", "create": True}),
         (("host=a", "s", "p"), {"timeout_s": 0}),
         (("host=a", "s", "p"), {"rows": pa.schema([("a", pa.struct([("b", pa.int32())]))])}),
+        (("host=a", "s", "p"), {"rows": pa.schema([("a", pa.list_(pa.duration("s")))])}),
     ],
 )
 def test_arguments_that_are_not_accepted(arguments: Any, options: Any) -> None:
@@ -679,6 +691,15 @@ def test_notifications_are_stored_as_bytes(database: Database) -> None:
         database.run("NOTIFY other")
         database.run("SELECT pg_notify('Jobs', repeat('ü', 3999))")
         assert running.wait_for_records(3) == [b"one", b"", ("ü" * 3999).encode()]
+
+
+def test_more_notifications_than_are_stored_at_once_are_stored(database: Database) -> None:
+    receiver = PostgresNotifyReceiver(database.server.conninfo(database.name), "jobs")
+    with run_receiver(receiver, settings=SMALL) as running:
+        wait_until_listening(database)
+        database.run("SELECT pg_notify('jobs', i::text) FROM generate_series(1, 1000) i")
+        found = running.wait_for_records(1000)
+    assert found == [b"%d" % number for number in range(1, 1001)]
 
 
 def test_notifications_have_columns_and_values(database: Database) -> None:
