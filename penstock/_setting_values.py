@@ -383,17 +383,17 @@ class LocalPath:
 
 @dataclass(frozen=True)
 class LogFolder(LocalPath):
-    """The folder of logs: on the local disk of each host, or on HDFS, which all hosts share."""
+    """The folder of logs: on the local disk of each host, or on storage that all hosts share."""
 
     @property
     def accepted(self) -> str:
         return (
             "an absolute path on the local file system, such as /var/lib/penstock, or a folder on "
-            "HDFS, such as hdfs://namenode:8020/penstock"
+            "HDFS or an object store, such as hdfs://namenode:8020/penstock or s3://bucket/penstock"
         )
 
     def read(self, text: str) -> str:
-        if re.fullmatch(r"hdfs://[^/\s]*/.*[^/].*", text.strip()):
+        if re.fullmatch(r"(hdfs://[^/\s]*|s3://[^/\s]+)/.*[^/].*", text.strip()):
             return text.strip()
         return super().read(text)
 

@@ -323,7 +323,8 @@ class Settings:
         "spark.penstock.wal.dir",
         LogFolder(),
         None,
-        "Where the logs are: on each host, or on HDFS, which survives the loss of a host.",
+        "Where the logs are: on each host; or on HDFS or an object store, which survive the loss "
+        "of a host.",
         unset="a folder of the application, removed when it stops",
     )
     wal_sync: str | None = _setting(
@@ -491,8 +492,8 @@ class Settings:
         "spark.penstock.wal.compression.codec",
         Choice(("none", "lz4", "zstd")),
         "zstd",
-        "How blocks are compressed in a log on HDFS. Logs on a host's disk are not: they are read "
-        "in place.",
+        "How blocks are compressed in a log on HDFS or an object store. Logs on a host's disk are "
+        "not: they are read in place.",
     )
     block_max_bytes: int = _setting(
         "spark.penstock.block.maxSize",
@@ -599,7 +600,7 @@ class Settings:
         "spark.penstock.deadLetters.dir",
         LogFolder(),
         None,
-        "Where the logs of dead letters are: on each host, or on HDFS.",
+        "Where the logs of dead letters are: on each host, on HDFS, or on an object store.",
         unset="a folder `deadLetters` beside the blocks, which goes with them where they do",
     )
     dead_letters_max_bytes: int = _setting(

@@ -1,12 +1,12 @@
 """Finding and reading a block, from wherever it is.
 
-`read_block` tries, in this order: the slot in shared memory, the segment on this host or on HDFS,
-a copy's segment on this host, the block servers of the hosts that may have it. A segment on HDFS
-that was not closed is tried once more at last, after its lease was recovered: that is what a host
-that is gone leaves. (Should its writer live all the same, it begins a new segment.) What is on this
-host is recognised by the path, which holds the receiver attempt's random id, and a copy's its own;
-a host name proves nothing. Each way checks the record's header, sequence and CRC, so a block is
-either right or the next way is tried.
+`read_block` tries, in this order: the slot in shared memory, the segment on this host, on HDFS or
+on an object store, a copy's segment on this host, the block servers of the hosts that may have it.
+A segment on HDFS that was not closed is tried once more at last, after its lease was recovered:
+that is what a host that is gone leaves. (Should its writer live all the same, it begins a new
+segment.) What is on this host is recognised by the path, which holds the receiver attempt's random
+id, and a copy's its own; a host name proves nothing. Each way checks the record's header, sequence
+and CRC, so a block is either right or the next way is tried.
 
 Each way that fails says what that means. A block is lost (`BlockNotFoundError`) where all of them
 said that it is not there, or is damaged there. Where one of them did not answer or refused it, the
@@ -68,6 +68,7 @@ from penstock.wal import (
     WalError,
     answer_of,
     is_on_hdfs,
+    is_shared,
     locate,
     parse_record,
     segment_path,
@@ -426,15 +427,15 @@ def _find(
             return _from_memory(info.memory, info.sequence, stack)
         except (OSError, WalError, ValueError) as error:
             tried.note(f"memory {info.memory.path}", error, _is_lost(error))
-    on_hdfs = None
+    shared = None
     cipher = block_cipher(access.encryption, info.attempt)
-    if info.segment is not None and is_on_hdfs(info.segment.folder):
-        on_hdfs, info = info.segment, msgspec.structs.replace(info, segment=None)
+    if info.segment is not None and is_shared(info.segment.folder):
+        shared, info = info.segment, msgspec.structs.replace(info, segment=None)
         try:
-            return _from_hdfs(on_hdfs, info.sequence, cipher, settle=False)
+            return _from_shared(shared, info.sequence, cipher, settle=False)
         except (OSError, WalError, ValueError) as error:
             # What it says is asked again at last.
-            tried.note(_named(on_hdfs), error, is_lost=True)
+            tried.note(_named(shared), error, is_lost=True)
     elif info.segment is not None:
         try:
             return _from_segment(info.segment, info.sequence, cipher, stack)
@@ -456,11 +457,12 @@ def _find(
             where = f"block server of {' and of '.join(info.hosts)}"
             tried.note(where, error, not isinstance(error, HostSilentError))
             tried.may_come = isinstance(error, ConnectionLostError)
-    if on_hdfs is not None:
+    if shared is not None:
+        settle = is_on_hdfs(shared.folder)
         try:
-            return _from_hdfs(on_hdfs, info.sequence, cipher, settle=True)
+            return _from_shared(shared, info.sequence, cipher, settle=settle)
         except (OSError, WalError, ValueError) as error:
-            where = f"after lease recovery {_named(on_hdfs)}"
+            where = f"{'after lease recovery' if settle else 'again'} {_named(shared)}"
             tried.note(where, error, _is_lost(error, is_local=False))
     kind = BlockNotFoundError if tried.is_lost else BlockUnavailableError
     raise kind(info.block_id, tuple(tried))
@@ -585,7 +587,7 @@ def payload_in(
     return parse_record(record, expected_sequence=sequence, cipher=cipher)
 
 
-def _from_hdfs(
+def _from_shared(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, *, settle: bool
 ) -> Block:
     fs, folder = locate(place.folder)

@@ -8,7 +8,8 @@ correct. With encryption it does not: slots hold records in clear, so that is an
 
 *A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
 only after the segment of its block was closed, and when slots run short the open segment is.
-Blocks may be compressed there, which saves more of the network's time than it takes.
+Blocks may be compressed there and on an object store, which saves more of the network's time than
+it takes.
 
 *A second copy.* With a `Replicator` a block is stored when another host has it, too, or there is no
 other host; it is sent while the log takes it.
@@ -52,6 +53,7 @@ from penstock.wal import (
     SyncPolicy,
     WalError,
     is_on_hdfs,
+    is_shared,
     locate,
     stamp_record,
 )
@@ -142,7 +144,8 @@ class BlockStore:
         self._cipher = block_cipher(encryption, attempt)
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
-        self._is_shared = is_on_hdfs(log_folder)
+        self._is_shared = is_shared(log_folder)
+        self._is_read_when_closed = is_on_hdfs(log_folder)
         # A durable sync policy needs the log whatever the level says.
         self._has_log = self.options.use_disk or self.options.log.sync is not SyncPolicy.NONE
         codec = self.options.compression if self._is_shared and self._has_log else None
@@ -219,7 +222,7 @@ class BlockStore:
             ArenaError: A slot can never fit.
         """
         size = self.options.block_max_bytes
-        if self._is_shared:
+        if self._is_read_when_closed:
             slot = self._reserve_or_close(size, timeout_s, give_up, on_full)
         else:
             slot = self._arena.reserve(size, timeout_s=timeout_s, give_up=give_up, on_full=on_full)
@@ -305,7 +308,7 @@ class BlockStore:
         memory = None
         if options.use_memory or segment is None or self._is_shared:
             memory = MemoryPlace(self._arena.path, slot.offset, length)
-            is_readable = segment is not None and not self._is_shared
+            is_readable = segment is not None and not self._is_read_when_closed
             with self._lock:
                 self._slots[block.block_id] = slot
                 if segment is not None and not is_readable:

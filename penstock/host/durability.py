@@ -9,11 +9,11 @@ nothing                 the application's scratch folder, removed    none       
 a checkpoint directory  below that folder                            always     power loss of the
 or a log folder                                                                 host, death of the
                                                                                 driver
-one of them on HDFS     on HDFS                                      always     also the loss of a
-                                                                                host
+one of them on HDFS or  there                                        always     also the loss of a
+an object store                                                                 host
 ======================  ===========================================  =========  ====================
 
-With a storage level for more than one copy (``_2``) and logs that are not on HDFS, a block is on a
+With a storage level for more than one copy (``_2``) and logs that no host shares, a block is on a
 second host before it is acknowledged, if there is one: then the loss of a host is survived, too.
 
 `spark.streaming.receiver.writeAheadLog.enable` wins over the table for the receivers' logs, and
@@ -36,7 +36,7 @@ from penstock.wal import (
     EncryptionKey,
     UnsupportedAddressError,
     UnwritableFolderError,
-    is_on_hdfs,
+    is_shared,
     normal_address,
 )
 
@@ -86,8 +86,8 @@ class Durability:
             "driver",
             "always": "power loss of a host whose disk comes back, and death of the driver",
         }[self.sync]
-        if is_on_hdfs(self.block_log_root):
-            # Whatever the policy: see `penstock.wal._hdfs`.
+        if is_shared(self.block_log_root):
+            # Whatever the policy: see `penstock.wal._hdfs` and `penstock.wal._objects`.
             survives = "the loss of a host, and death of the driver"
         kept = "kept" if self.keeps_blocks else "removed at stop"
         return (
@@ -99,7 +99,7 @@ class Durability:
     @property
     def promise(self) -> str:
         """Return in one clause where received records lie, and what they survive."""
-        if is_on_hdfs(self.block_log_root):
+        if is_shared(self.block_log_root):
             survives = "survive the loss of a host and of the driver"
         elif not self.keeps_blocks:
             survives = "survive workers that are killed, and neither the driver nor the host"
@@ -118,8 +118,8 @@ class Durability:
         Args:
             master: Spark's master.
         """
-        if is_on_hdfs(self.block_log_root):
-            return "HDFS keeps its own"
+        if is_shared(self.block_log_root):
+            return "HDFS and object stores keep their own"
         if master == "local" or master.startswith("local["):
             return "one copy is kept, since all is on one host"
         return "a second one is on another host before a record is acknowledged, if there is one"
@@ -163,7 +163,7 @@ def choose_durability(
         sync, reason, block_root = "always", f"{folder} is set", durable
     if settings.wal_sync is not None:
         sync, reason = settings.wal_sync, f"{reason}, and spark.penstock.wal.sync"
-    host_root = scratch if is_on_hdfs(block_root) else block_root
+    host_root = scratch if is_shared(block_root) else block_root
     return Durability(
         block_log_root=os.path.join(block_root, BLOCKS),
         host_root=os.path.join(host_root, BLOCKS),
@@ -183,7 +183,7 @@ def scratch_parent(conf: Mapping[str, str], environment: Mapping[str, str]) -> s
 
 
 def checkpoint_address(directory: str) -> str:
-    """Return the address of a checkpoint directory: an absolute path, or ``hdfs://…``.
+    """Return the address of a checkpoint directory: an absolute path, ``hdfs://…``, ``s3://…``.
 
     Raises:
         SettingError: It is on another file system.
@@ -194,8 +194,8 @@ def checkpoint_address(directory: str) -> str:
         raise SettingError(
             "spark.streaming.checkpoint.directory",
             directory,
-            "a folder on a local file system or on HDFS, such as hdfs://namenode:8020/checkpoints; "
-            "other file systems have no files that are forced to disk while they grow",
+            "a folder on a local file system, on HDFS such as hdfs://namenode:8020/checkpoints, or "
+            "on an object store such as s3://bucket/checkpoints",
         ) from None
 
 
@@ -209,7 +209,7 @@ def checkpoint_folder(directory: str | os.PathLike[str]) -> str:
     """
     text = as_folder(directory, "directory")
     address = checkpoint_address(text)
-    if not is_on_hdfs(address):
+    if not is_shared(address):
         check_writable(address, 0o777)
     return address
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.dead_letters import LetterTail
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.wal import is_on_hdfs
+from penstock.wal import is_shared
 
 if TYPE_CHECKING:
     from penstock.host.preparation import Run
@@ -30,7 +30,7 @@ def tail_of_run(
         is_local: Whether receivers and tasks run on this host.
     """
     place = run.logs(settings, encryption).letters_place(settings)
-    if not settings.dead_letters_enabled or not (is_local or is_on_hdfs(place.folder)):
+    if not settings.dead_letters_enabled or not (is_local or is_shared(place.folder)):
         return None
     limited = RateLimitedLog(_log)
     return lambda: LetterTail(place.folder, encryption, but=-1, tell=limited.log)

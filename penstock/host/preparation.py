@@ -17,7 +17,7 @@ from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
 from penstock.host.startup_checks import check_cores, check_spark_settings
 from penstock.settings import Settings
-from penstock.wal import EncryptionKey, FileSystem, is_on_hdfs, locate
+from penstock.wal import EncryptionKey, FileSystem, is_shared, locate
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -79,7 +79,7 @@ def needed_modules(
     folders = [settings.wal_dir or directory]
     if settings.dead_letters_enabled:
         folders.append(settings.dead_letters_dir)
-    if any(is_on_hdfs(folder) for folder in folders if folder is not None):
+    if any(is_shared(folder) for folder in folders if folder is not None):
         needed.add("hdfs_native")
     if encryption is not None:
         needed.add("cryptography")

@@ -30,7 +30,7 @@ from penstock.tracker import (
     ReceiverTracker,
     ReceiverTrackerEvents,
 )
-from penstock.wal import EncryptionKey, is_on_hdfs
+from penstock.wal import EncryptionKey, is_shared
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import LettersSent, ReceivedBlockInfo, ReportRateStatus
 
@@ -138,7 +138,7 @@ class HostedReceivers:
             # Executors are on this host, so that what they would find can be said now.
             check_writable(self._run.durability.host_root)
             letters = self._dead_letters_dir
-            if letters is not None and not is_on_hdfs(letters):
+            if letters is not None and not is_shared(letters):
                 check_writable(letters)
             if self._is_encrypted:
                 check_in_memory(self._memory_dir)

@@ -14,7 +14,7 @@ from penstock.blockstore.copies import BlockCopies
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.replay._history import History, HistoryError
 from penstock.tracker import ReceivedBlockTracker
-from penstock.wal import EncryptionKey, SegmentNotFoundError, is_on_hdfs
+from penstock.wal import EncryptionKey, SegmentNotFoundError, is_shared
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
 
 _LOOK_S = 0.1
@@ -59,7 +59,7 @@ def record(
         HistoryError: There is no such folder or stream, or it cannot be read.
         OSError, PenstockError: There is such an output, or it cannot be written.
     """
-    if is_on_hdfs(folder):
+    if is_shared(folder):
         raise HistoryError(folder, "only logs on this host are recorded")
     end_s = None if for_s is None else time.monotonic() + for_s
     name = History(folder, encryption).name_of(stream)

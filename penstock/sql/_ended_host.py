@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.sql.errors import FolderError, SourceError
 from penstock.tracker import KeptStreamSettings, PlaceService, ReceivedBlockTracker, Retention
-from penstock.wal import EncryptionKey, is_on_hdfs, locate, owner_of
+from penstock.wal import EncryptionKey, is_shared, locate, owner_of
 from penstock.wire.messages import (
     BlocksAt,
     Failure,
@@ -47,7 +47,7 @@ class EndedHost:
             fs, path = locate(os.path.join(folder, LEDGER))
             if not fs.is_folder(path):
                 raise FolderError(folder, f"there is no ledger {LEDGER} in it")
-            owner = None if is_on_hdfs(folder) else owner_of(path)
+            owner = None if is_shared(folder) else owner_of(path)
             if owner is not None:
                 raise FolderError(
                     folder,

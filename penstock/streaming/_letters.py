@@ -10,7 +10,7 @@ from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
-from penstock.wal import is_on_hdfs
+from penstock.wal import is_on_hdfs, is_shared
 
 if TYPE_CHECKING:
     from penstock.host.preparation import Run
@@ -62,14 +62,14 @@ def letters_of_run(
         return None
     durability = run.durability
     place = run.logs(settings, encryption).letters_place(settings)
-    on_hdfs = is_on_hdfs(place.folder)
-    if reads and not is_local and not on_hdfs:
+    on_all_hosts = is_shared(place.folder)
+    if reads and not is_local and not on_all_hosts:
         raise StreamGraphError(
             f"deadLetters() is read by the driver, and dead letters lie in {place.folder} on each "
-            "host; set spark.penstock.deadLetters.dir to a folder on HDFS, or read those of a host "
-            "there with penstock.dead_letters.letters"
+            "host; set spark.penstock.deadLetters.dir to a folder on HDFS or an object store, or "
+            "read those of a host there with penstock.dead_letters.letters"
         )
-    if is_local and settings.dead_letters_dir is not None and not on_hdfs:
+    if is_local and settings.dead_letters_dir is not None and not on_all_hosts:
         check_writable(settings.dead_letters_dir)
     if writes and settings.dead_letters_dir is None and not durability.keeps_blocks:
         _log.warning(
@@ -78,4 +78,4 @@ def letters_of_run(
             "checkpoint directory to keep them",
             place.folder,
         )
-    return LettersOfRun(run.run_id, place, on_hdfs)
+    return LettersOfRun(run.run_id, place, is_on_hdfs(place.folder))

@@ -59,6 +59,7 @@ from penstock.streaming.dstream.rate_operations import RateOperations
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
+from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.recovery import (
@@ -72,7 +73,7 @@ from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.threads import OwnedThread
 from penstock.tracker import ReceivedBlockTracker, open_ledger
-from penstock.wal import EncryptionKey
+from penstock.wal import EncryptionKey, is_on_objects
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -428,15 +429,17 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     def checkpoint(self, directory: str | os.PathLike[str] | None) -> None:
         """Set the folder for what must survive the driver; None clears it.
 
-        A path of this host, or ``hdfs://…``, which also survives the loss of the host.
+        A path of this host, or ``hdfs://…`` or ``s3://bucket/…``, which also survive the loss of
+        the host.
 
         The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
         are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so
-        that `getOrCreate` can go on after a crash.
+        that `getOrCreate` can go on after a crash. With ``s3://`` RDDs are not: Spark saves them by
+        Hadoop's file systems. A program with states, or with other streams that are checkpointed,
+        sets a folder for them by `SparkContext.setCheckpointDir`, and `start` says so.
 
         Raises:
-            SettingError: It is on a file system whose files cannot be forced to disk, such as an
-                object store.
+            SettingError: It is on another file system.
             UnwritableFolderError: It is on this host, and this user may not write there.
             IllegalStateError: The context was started already.
         """
@@ -446,7 +449,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             self._checkpoint_directory = None
             return
         directory = checkpoint_folder(directory)
-        self._sc.setCheckpointDir(directory)
+        if not is_on_objects(directory):
+            self._sc.setCheckpointDir(directory)
         self._checkpoint_directory = directory
 
     def _check_not_started(self, call: str) -> None:
@@ -604,6 +608,13 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         """
         folder = self._checkpoint_directory or self._sc.getCheckpointDir()
         self._graph.validate(folder is not None)
+        has_rdd_folder = self._sc.getCheckpointDir() is not None
+        if folder is not None and not has_rdd_folder and self._graph.saves_rdds():
+            raise StreamGraphError(
+                "States and other streams that are checkpointed are saved by Spark, not in "
+                f"{folder}: call sc.setCheckpointDir(...) with a folder that Spark can write to "
+                "from all hosts, such as hdfs://… Logs and checkpoints stay on the object store"
+            )
         if self._checkpoint_directory is None and folder is not None and self._graph.saves_rdds():
             _log.warning(
                 "States are saved in %s, the checkpoint directory of the SparkContext, to bound "

@@ -25,7 +25,7 @@ from penstock.receiver import log_folder
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
-from penstock.wal import HdfsFileSystem, WalError, is_on_hdfs, locate, segment_path
+from penstock.wal import HdfsFileSystem, ObjectFileSystem, WalError, is_shared, locate, segment_path
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,
@@ -58,7 +58,7 @@ class BlockDeletion:
         shared_logs: SharedLogs,
         *,
         with_copies: frozenset[int],
-        is_on_hdfs: bool,
+        is_shared: bool,
     ) -> None:
         """Make it.
 
@@ -67,13 +67,13 @@ class BlockDeletion:
             block_servers: The block servers, for what ended ones left, and for copies.
             shared_logs: The logs that this process deletes itself.
             with_copies: The streams whose blocks have copies on other hosts.
-            is_on_hdfs: Whether receivers make their logs on HDFS.
+            is_shared: Whether receivers make their logs where all hosts share them.
         """
         self._receivers = receivers
         self._block_servers = block_servers
         self._shared_logs = shared_logs
         self._with_copies = with_copies
-        self._is_on_hdfs = is_on_hdfs
+        self._is_shared = is_shared
 
     def release_memory(self, batch: Mapping[int, tuple[ReceivedBlockInfo, ...]]) -> None:
         """Let the memory copies of a batch's blocks go, where the log has the blocks, too."""
@@ -103,7 +103,7 @@ class BlockDeletion:
             if release.ended:
                 self._shared_logs.remove(release)
                 segments.setdefault(release.host, []).extend(
-                    place for place in release.segments if not is_on_hdfs(place[0])
+                    place for place in release.segments if not is_shared(place[0])
                 )
                 if release.whole:
                     attempts.setdefault(release.host, []).append(release.attempt)
@@ -117,7 +117,7 @@ class BlockDeletion:
             gone = attempts.get(host, [])
             sent = self._block_servers.release(host, gone, segments.get(host, []))
             # The memory of a host that is gone went with it; the logs are deleted from here.
-            if gone and (sent or self._is_on_hdfs):
+            if gone and (sent or self._is_shared):
                 ledger.forget_attempts(gone)
 
     def _release_copies(self, release: AttemptRelease) -> None:
@@ -217,7 +217,7 @@ class DiskRoom:
 
 
 class SharedLogs:
-    """The block logs of all hosts on HDFS; does nothing where each host has its own.
+    """The block logs of all hosts where they share them; does nothing where each has its own.
 
     Its thread ``penstock-shared-logs`` is started by the first deletion and ended by `close`.
     `_lock` guards whether it was.
@@ -234,7 +234,7 @@ class SharedLogs:
 
     def remove(self, release: AttemptRelease) -> None:
         """Have what may go of an ended attempt deleted; returns at once."""
-        places = [place for place in release.segments if is_on_hdfs(place[0])]
+        places = [place for place in release.segments if is_shared(place[0])]
         if release.whole:
             self.remove_attempt(release.stream_id, release.attempt)
             for folder in {folder for folder, _ in places}:
@@ -245,7 +245,7 @@ class SharedLogs:
 
     def remove_attempt(self, stream_id: int, attempt: str) -> None:
         """Have the log folder of an attempt deleted; returns at once."""
-        if is_on_hdfs(self._root):
+        if is_shared(self._root):
             self._remove(log_folder(self._root, stream_id, attempt))
 
     def _remove(self, address: str) -> None:
@@ -258,7 +258,7 @@ class SharedLogs:
     def close(self, timeout_s: float) -> None:
         """Delete what is wanted, as far as that is done in time, and end the thread."""
         if not self._loop.stop(timeout_s):
-            _log.warning("HDFS is slow: what ended receivers left in %s may stay", self._root)
+            _log.warning("It is slow: what ended receivers left in %s may stay", self._root)
 
     def _failed(self, error: BaseException) -> None:
         _log.error("Some of what ended receivers left in %s stays", self._root, exc_info=error)
@@ -267,7 +267,7 @@ class SharedLogs:
 def _remove_tree(address: str) -> None:
     try:
         fs, path = locate(address)
-        assert isinstance(fs, HdfsFileSystem)
+        assert isinstance(fs, (HdfsFileSystem, ObjectFileSystem))
         fs.remove_tree(path)
     except (OSError, WalError) as error:
         _log.warning("%s stays: %s", address, error)

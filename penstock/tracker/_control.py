@@ -13,7 +13,7 @@ from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker.errors import LedgerError, LedgerRemovedError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
-from penstock.wal import is_on_hdfs
+from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import (
@@ -394,8 +394,8 @@ def what_is_there(
 
 
 def _is_readable(block: ReceivedBlockInfo, served: Container[str]) -> bool:
-    is_shared = block.segment is not None and is_on_hdfs(block.segment.folder)
-    return is_shared or any(host in served for host in block.hosts)
+    is_everywhere = block.segment is not None and is_shared(block.segment.folder)
+    return is_everywhere or any(host in served for host in block.hosts)
 
 
 def _trace_of(message: ReportError) -> str:

@@ -46,7 +46,7 @@ from penstock.tracker.receiver_tracking_info import (
     ReceiverTrackingInfo,
     TrackedReceiver,
 )
-from penstock.wal import is_on_hdfs
+from penstock.wal import is_on_hdfs, is_shared
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReceivedBlockInfo, ReportRateStatus, SlowBlock, StopReceiver
@@ -155,8 +155,8 @@ class ReceiverTracker:
         )
         self.letter_sends = LetterSends(self._receivers.send)
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
-        # HDFS has copies of its own; a local master is one host.
-        can_copy = not cluster.is_local and not is_on_hdfs(logs.root)
+        # Storage that all hosts share has copies of its own; a local master is one host.
+        can_copy = not cluster.is_local and not is_shared(logs.root)
         self._with_copies = frozenset(
             stream_id
             for stream_id, receiver in self._receiver_objects.items()
@@ -167,7 +167,7 @@ class ReceiverTracker:
             self._block_servers,
             self._shared_logs,
             with_copies=self._with_copies,
-            is_on_hdfs=is_on_hdfs(logs.root),
+            is_shared=is_shared(logs.root),
         )
         self._replica_hosts = ReplicaHosts(
             cluster,
@@ -374,7 +374,7 @@ class ReceiverTracker:
             self._deletion,
             self._clock,
             segment_bytes=self._settings.wal_segment_bytes,
-            is_shared=is_on_hdfs(self._logs.root),
+            is_shared=is_shared(self._logs.root),
         )
         endpoint.handler = self._control = Control(
             ledger,

@@ -10,11 +10,12 @@ What must hold
 - Records of one writer come back in the order of their sequences, nothing between them invented,
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
-- One writer per folder, held by a lock that ends with its process; on HDFS the newest writer has
-  it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`).
+- One writer per folder, held by a lock that ends with its process; on HDFS and on an object store
+  the newest writer has it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`,
+  `penstock.wal._objects`).
 
-A folder lies on a disk of this host or on HDFS (`locate`). What is another thing there, and how it
-is made up for, stands in `penstock.wal._hdfs`.
+A folder lies on a disk of this host, on HDFS or on an object store (`locate`). What is another
+thing there, and how it is made up for, stands in `penstock.wal._hdfs` and `penstock.wal._objects`.
 
 Layout of a folder::
 
@@ -79,6 +80,10 @@ Modules
 `_answers`                what a storage answers: gone, refused, away; and by when
 `_hdfs`, `_hdfs_files`    HDFS as a file system; its open files
 `_hdfs_lock`              who writes a log on HDFS
+`_objects`,               an object store as a file system; who writes a log there
+`_objects_lock`
+`_objects_client`         the requests that are made of it, and what it answers
+`_owner`                  what a lock says of its owner
 `_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration
 ========================  =======================================================================
 
@@ -125,6 +130,8 @@ from penstock.wal._filesystem import AppendFile, FileSystem, LocalFileSystem, Re
 from penstock.wal._folder import (
     LOCK_NAME,
     is_on_hdfs,
+    is_on_objects,
+    is_shared,
     locate,
     lock_folder,
     normal_address,
@@ -142,6 +149,7 @@ from penstock.wal._layout import (
     record_length,
     stamp_record,
 )
+from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter
@@ -156,6 +164,7 @@ __all__ = [
     "Answer",
     "AppendFile",
     "AppendTooLargeError",
+    "ConditionsIgnoredError",
     "CorruptRecordError",
     "EncryptionKey",
     "EncryptionMismatchError",
@@ -177,6 +186,7 @@ __all__ = [
     "LogWriteError",
     "LogWriter",
     "MissingClientError",
+    "ObjectFileSystem",
     "ReadFile",
     "Record",
     "RecordPlace",
@@ -193,6 +203,8 @@ __all__ = [
     "calls_left_behind",
     "check",
     "is_on_hdfs",
+    "is_on_objects",
+    "is_shared",
     "locate",
     "lock_folder",
     "normal_address",

@@ -291,7 +291,9 @@ def remove_log(folder: str, *, fs: FileSystem = _LOCAL) -> None:
         for name in [*names, LOCK_NAME]:
             with contextlib.suppress(FileNotFoundError):
                 fs.remove(os.path.join(folder, name))
-        if not fs.list_folder(folder):
-            fs.remove_folder(folder)
+        # On an object store a folder is gone with the last that is in it.
+        with contextlib.suppress(FileNotFoundError):
+            if not fs.list_folder(folder):
+                fs.remove_folder(folder)
     finally:
         lock.release()

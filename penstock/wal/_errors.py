@@ -209,10 +209,8 @@ class UnsupportedAddressError(WalError, ValueError):
 
     def __init__(self, address: str) -> None:
         super().__init__(
-            f"{address!r} is on a file system that logs and checkpoints cannot be kept on: they "
-            "need files that are forced to disk while they grow, and an atomic rename, which "
-            "object stores do not have. Use hdfs://host:port/path, or a path on a disk or a "
-            "mounted share"
+            f"{address!r} is on a file system that logs and checkpoints are not kept on. Use "
+            "hdfs://host:port/path, s3://bucket/path, or a path on a disk or a mounted share"
         )
         self.address = address
 

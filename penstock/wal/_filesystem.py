@@ -135,6 +135,14 @@ class FileSystem(Protocol):
     its own, whatever its client does (`penstock.wal._answers`).
     """
 
+    @property
+    def begins_at_once(self) -> bool:
+        """Whether a file is there with its first write, or not at all.
+
+        Then it needs no temporary name, and it is that write which raises `FileExistsError`.
+        """
+        ...
+
     def create(self, path: str, *, direct: bool) -> AppendFile:
         """Create a file that must not exist, readable by its user only (0600).
 
@@ -262,6 +270,8 @@ class LocalFileSystem:
     systems), writes go through the page cache and are forced with `fdatasync`: slower, no less
     durable. It says so once in the log.
     """
+
+    begins_at_once = False
 
     def create(self, path: str, *, direct: bool) -> LocalAppendFile:
         return LocalAppendFile(path, direct)

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, UnwritableFolderError
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._hdfs import hdfs_file_system
+from penstock.wal._objects import object_file_system
 
 _HDFS = re.compile(r"(hdfs://[^/]*)(/.*)?")
+_OBJECTS = re.compile(r"(s3://[^/]+)(/.*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LOCAL = LocalFileSystem()
 
@@ -30,20 +32,31 @@ def is_on_hdfs(address: str) -> bool:
     return address.startswith("hdfs:")
 
 
+def is_on_objects(address: str) -> bool:
+    """Tell whether an address is one of an object store."""
+    return address.startswith("s3:")
+
+
+def is_shared(address: str) -> bool:
+    """Tell whether an address is one that all hosts share: of HDFS or of an object store."""
+    return is_on_hdfs(address) or is_on_objects(address)
+
+
 def normal_address(address: str) -> str:
     """Return an address in the form in which they are compared and joined.
 
     Args:
-        address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``.
+        address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``, or
+            ``s3://bucket/path``.
 
     Returns:
-        An absolute path, or ``hdfs://…`` without a slash at its end.
+        An absolute path, or ``hdfs://…`` or ``s3://…`` without a slash at its end.
 
     Raises:
         UnsupportedAddressError: It is on another file system.
     """
-    if is_on_hdfs(address):
-        match = _HDFS.fullmatch(address)
+    if is_shared(address):
+        match = (_OBJECTS if is_on_objects(address) else _HDFS).fullmatch(address)
         if match is None:
             raise UnsupportedAddressError(address)
         return match[1] + os.path.normpath("/" + (match[2] or "").lstrip("/"))
@@ -62,9 +75,12 @@ def locate(address: str) -> tuple[FileSystem, str]:
 
     Raises:
         UnsupportedAddressError: It is on another file system.
-        MissingClientError: It is on HDFS, and the client's package is not installed.
+        MissingClientError: It is on another one, and the package of its client is not installed.
     """
     address = normal_address(address)
+    if is_on_objects(address):
+        bucket, _, path = address.removeprefix("s3://").partition("/")
+        return object_file_system(bucket), f"/{path}"
     if not is_on_hdfs(address):
         return _LOCAL, address
     match = _HDFS.fullmatch(address)

@@ -128,6 +128,8 @@ class HdfsFileSystem:
         OSError: The address or the configuration is not accepted.
     """
 
+    begins_at_once = False
+
     def __init__(self, authority: str, *, patience_s: float = PATIENCE_S) -> None:
         try:
             native: Any = importlib.import_module("hdfs_native")

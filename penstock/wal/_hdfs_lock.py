@@ -4,7 +4,7 @@ HDFS has no lock that ends with its process. So ``LOCK`` is a small closed file 
 owner, put there by an atomic rename, and the newest owner wins:
 
 * An owner of the same host, whose process lives and has not let go, keeps the folder; the newcomer
-  is refused. That it has not is seen by a memory file that it holds open (`_Mark`): ``LOCK`` itself
+  is refused. That it has not is seen by a memory file that it holds open (`Mark`): ``LOCK`` itself
   stays where it was let go while the NameNode was away.
 * An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
   manager needs that starts a driver again elsewhere.
@@ -17,80 +17,18 @@ owner, put there by an atomic rename, and the newest owner wins:
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-import os
-import secrets
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.processes import ProcessIdentity
+from penstock.wal._owner import Mark, Owner
 
 if TYPE_CHECKING:
     from penstock.wal._hdfs import HdfsFileSystem
 
 _logger = logging.getLogger("penstock.wal")
-
-
-class _Mark:
-    """A memory file that the owner of a lock holds open: others of its host see it in ``/proc``.
-
-    The system closes it with the process, and a child that was forked has it under another process
-    number.
-    """
-
-    _PREFIX = "penstock-lock-"
-
-    def __init__(self, token: str) -> None:
-        self._fd = os.memfd_create(self._PREFIX + token, os.MFD_CLOEXEC)
-
-    def release(self) -> None:
-        """Close it. May be called twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    @classmethod
-    def is_held(cls, pid: int, token: str) -> bool:
-        """Tell whether a process holds it; True where that cannot be seen."""
-        folder = f"/proc/{pid}/fd"
-        try:
-            numbers = os.listdir(folder)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True  # It is another user's.
-        for number in numbers:
-            with contextlib.suppress(OSError):  # It was just closed.
-                if cls._PREFIX + token in os.readlink(f"{folder}/{number}"):
-                    return True
-        return False
-
-
-class _Owner(msgspec.Struct, frozen=True):
-    """What the file holds. Host and process are recognised, the name is for people."""
-
-    name: str
-    token: str
-    host: str
-    pid: int
-    started: str
-    is_marked: bool = False
-    """Whether it has a `_Mark`; those of older releases have none."""
-
-    @classmethod
-    def this_process(cls, name: str) -> _Owner:
-        this = ProcessIdentity.this_process()
-        return cls(name, secrets.token_hex(16), this.host, this.pid, this.started, is_marked=True)
-
-    @property
-    def is_alive_here(self) -> bool:
-        """Whether it is a living process that this one can see, and still has the folder."""
-        if not ProcessIdentity(self.host, self.pid, self.started).is_alive_here:
-            return False
-        return not self.is_marked or _Mark.is_held(self.pid, self.token)
 
 
 class HdfsFolderLock:
@@ -104,13 +42,13 @@ class HdfsFolderLock:
     def __init__(self, fs: HdfsFileSystem, path: str, owner: str) -> None:
         self._fs = fs
         self._path = path
-        self._owner = _Owner.this_process(owner)
+        self._owner = Owner.this_process(owner)
         before = self._read()
         if before is not None and before.is_alive_here:
             raise BlockingIOError(errno.EWOULDBLOCK, before.name, path)
         if before is not None:
             _logger.warning("taking the log folder of %s over from %s", path, before.name)
-        self._mark = _Mark(self._owner.token)
+        self._mark = Mark(self._owner.token)
         try:
             self._put()
         except BaseException:
@@ -126,15 +64,12 @@ class HdfsFolderLock:
             file.close()
         self._fs.rename(present, self._path, replace=True)
 
-    def _read(self) -> _Owner | None:
+    def _read(self) -> Owner | None:
         try:
             file = self._fs.open(self._path)
         except FileNotFoundError:
             return None
-        try:
-            return msgspec.json.decode(file.read(0, file.size), type=_Owner)
-        except msgspec.DecodeError:
-            return _Owner("an owner that has not said its name", "", "", 0, "")
+        return Owner.read(file.read(0, file.size))
 
     def check(self) -> None:
         """Make sure that nobody has taken the folder over.

@@ -168,13 +168,13 @@ class SegmentWriter:
         """Begin a segment: temporary name, header forced, renamed, folder forced.
 
         Only then a record may go into it: a record in a file whose name or header a power loss
-        can take is not durable.
+        can take is not durable. Where a file begins at once its header is all of that.
 
         Raises:
             OSError: The segment is not begun; what was left of it is removed if possible.
         """
         path = segment_path(folder, number)
-        present = path + NEW_SUFFIX
+        present = path if fs.begins_at_once else path + NEW_SUFFIX
         file, recycled = _new_file(fs, present, spare, direct)
         owner = segment_owner(log_id, number)
         header = pack_segment_header(
@@ -209,11 +209,14 @@ class SegmentWriter:
             )
             segment._put(0, [header], sync=False)
             segment.sync()
-            fs.rename(present, path)
-            present = path
-            fs.sync_folder(folder)
+            if not fs.begins_at_once:
+                fs.rename(present, path)
+                present = path
+                fs.sync_folder(folder)
         except BaseException:
             file.close()
+            if fs.begins_at_once:
+                raise  # What is there may be another writer's. One without records is no harm.
             try:
                 fs.remove(present)
             except OSError as error:
@@ -245,9 +248,10 @@ class SegmentWriter:
             OSError: Nothing of it may be taken as written.
         """
         pieces, end, sequence = self._place(units, committed)
-        if len(pieces) == 1:
-            offset, buffers = pieces[0]
-            self._put(offset, buffers, sync=sync)
+        if len(pieces) == 1 or self._file.forces_writes:
+            # What is forced anyway is written at once: one behind the other they lie as it is.
+            buffers = [buffer for _, some in pieces for buffer in some]
+            self._put(pieces[0][0], buffers, sync=sync)
         else:
             for offset, buffers in pieces:
                 self._put(offset, buffers, sync=False)

@@ -69,7 +69,9 @@ def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
     if not found:
         return f"no log in {shown}"
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"no log in {shown} itself; below it are {', '.join(found[:_SHOWN])}{more}"
+    return (
+        f"no log in {shown} itself; below it are {', '.join(map(fs.address, found[:_SHOWN]))}{more}"
+    )
 
 
 @wal.command(epilog=_EPILOG)

@@ -135,7 +135,7 @@ def build_with_numbers(
     receiver = receiver or NumberedLines(tuple(config["feeder"]), positions=True)
     numbers = ssc.receiverStream(receiver).map(parse)
     numbers.foreachRDD(Write(config["batches"], numbers_of_batch))
-    if config.get("recoverable", True):
+    if config.get("recoverable", True) and config["states"] is not None:
         states = numbers.map(with_word).updateStateByKey(Update(config["trigger"]), 2)
         states.checkpoint(config["state_s"])
         states.foreachRDD(Write(config["states"], state_of_batch))

@@ -124,6 +124,8 @@ class FaultyFileSystem:
             end only, and nothing is cut, reserved or written over. But all can be read at any time.
     """
 
+    begins_at_once = False
+
     def __init__(self, seed: int = 0, *, direct: bool = False, is_hdfs: bool = False) -> None:
         self.chance = random.Random(seed)
         self.capacity: int | None = None

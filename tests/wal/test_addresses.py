@@ -29,6 +29,8 @@ from penstock.wal._hdfs_client import HdfsUnavailableError, translated
         ("hdfs://host:8020/a//b/", "hdfs://host:8020/a/b"),
         ("hdfs://service", "hdfs://service/"),
         ("hdfs:///a", "hdfs:///a"),
+        ("s3://bucket/a//b/", "s3://bucket/a/b"),
+        ("s3://bucket", "s3://bucket/"),
     ],
 )
 def test_addresses_have_one_form(given: str, normal: str) -> None:
@@ -36,7 +38,10 @@ def test_addresses_have_one_form(given: str, normal: str) -> None:
     assert normal_address(normal) == normal
 
 
-@pytest.mark.parametrize("address", ["s3a://bucket/a", "http://host/a", "hdfs:relative"])
+@pytest.mark.parametrize(
+    "address",
+    ["s3a://bucket/a", "gs://bucket/a", "s3:relative", "s3:///a", "http://host/a", "hdfs:relative"],
+)
 def test_other_addresses_are_refused_with_what_to_use(address: str) -> None:
     with pytest.raises(UnsupportedAddressError, match="Use hdfs://host:port/path") as raised:
         locate(address)
@@ -55,6 +60,14 @@ def test_without_the_client_the_error_says_what_to_install(monkeypatch: pytest.M
     with pytest.raises(MissingClientError, match=r"pip install 'penstock\[hdfs\]'") as raised:
         locate("hdfs://no-such-host:1/a")
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_without_the_client_of_object_stores_the_error_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(MissingClientError, match=r"pip install 'penstock\[s3\]'"):
+        locate("s3://no-such-bucket/a")
 
 
 PACKAGE = "org.apache.hadoop.hdfs.protocol"

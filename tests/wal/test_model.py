@@ -24,6 +24,7 @@ from penstock.wal import (
     RECORD_HEADER_SIZE,
     CorruptRecordError,
     EncryptionKey,
+    FileSystem,
     LogCipher,
     LogOptions,
     LogReader,
@@ -36,6 +37,7 @@ from penstock.wal import (
     segment_path,
 )
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
+from tests.wal.faulty_objects import FaultyObjectFileSystem
 
 FOLDER = "/data/log"
 SIZES = st.one_of(st.integers(0, 200), st.sampled_from([448, 4032, 4033, 9000]))
@@ -108,7 +110,7 @@ class LogMachine(RuleBasedStateMachine):
         direct=st.booleans(),
         segments=st.sampled_from([4, 8, 40]),
         encrypted=st.booleans(),
-        is_hdfs=st.sampled_from([False, False, True]),
+        storage=st.sampled_from(["disk", "disk", "hdfs", "objects"]),
     )
     def begin(
         self,
@@ -118,10 +120,14 @@ class LogMachine(RuleBasedStateMachine):
         direct: bool,
         segments: int,
         encrypted: bool,
-        is_hdfs: bool,
+        storage: str,
     ) -> None:
         self.cipher = WatchedCipher(EncryptionKey.generate()) if encrypted else None
-        self.fs = FaultyFileSystem(seed, direct=direct, is_hdfs=is_hdfs)
+        self.fs: FaultyFileSystem | FaultyObjectFileSystem
+        if storage == "objects":
+            self.fs = FaultyObjectFileSystem(seed)
+        else:
+            self.fs = FaultyFileSystem(seed, direct=direct, is_hdfs=storage == "hdfs")
         self.clock = StillClock(1)
         self.slot = memoryview(mmap.mmap(-1, 4 * 4096))
         self.options = LogOptions(
@@ -298,6 +304,16 @@ class LogMachine(RuleBasedStateMachine):
     def fill_disk(self, left: int) -> None:
         self.fs.capacity = self.fs.used() + left
 
+    @rule(lost=st.sampled_from([0.0, 0.1, 0.3]), not_done=st.sampled_from([0.0, 0.1]))
+    def answer_badly(self, lost: float, not_done: float) -> None:
+        if isinstance(self.fs, FaultyObjectFileSystem):
+            self.fs.objects.answers_lost, self.fs.objects.not_done = lost, not_done
+
+    @rule(count=st.integers(1, 3))
+    def land(self, count: int) -> None:
+        if isinstance(self.fs, FaultyObjectFileSystem):
+            self.fs.objects.land(count)
+
     @rule()
     def heal(self) -> None:
         self.fs.heal()
@@ -315,6 +331,11 @@ class LogMachine(RuleBasedStateMachine):
     def faults(self, entries: list[Entry]) -> Faults:
         return Faults(self, entries)
 
+    @property
+    def shown(self) -> FileSystem:
+        """Where the machine itself looks."""
+        return self.fs.healthy if isinstance(self.fs, FaultyObjectFileSystem) else self.fs
+
     def open_writer(self) -> None:
         for _ in range(3):
             try:
@@ -327,7 +348,8 @@ class LogMachine(RuleBasedStateMachine):
                 )
             except SimulatedCrashError:
                 self.fs.restart(power_loss=True)
-                self.forget_unforced()
+                if not isinstance(self.fs, FaultyObjectFileSystem):
+                    self.forget_unforced()
             except WalError:
                 self.fs.heal()
             else:
@@ -344,10 +366,15 @@ class LogMachine(RuleBasedStateMachine):
         self.fs.restart(power_loss=power_loss)
         # What had failed or was under way is there or not; it is known after the next look.
         self.pending = []
-        if power_loss:
+        if power_loss and not isinstance(self.fs, FaultyObjectFileSystem):
             self.forget_unforced()
-        self.look(power_loss=power_loss)
-        self.open_writer()
+        if isinstance(self.fs, FaultyObjectFileSystem):
+            # What the dead process asked for may be done until the next one has fenced it off.
+            self.open_writer()
+            self.look(power_loss=False)
+        else:
+            self.look(power_loss=power_loss)
+            self.open_writer()
 
     def forget_unforced(self) -> None:
         """After a power loss, what is not durable may be gone, in any part."""
@@ -372,7 +399,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def read(self, damages: list[CorruptRecordError]) -> dict[int, RecordPlace]:
         try:
-            reader = LogReader.open(FOLDER, fs=self.fs, cipher=self.cipher)
+            reader = LogReader.open(FOLDER, fs=self.shown, cipher=self.cipher)
         except FileNotFoundError:
             assert not any(entry.durable and not entry.removed for entry in self.entries)
             return {}
@@ -405,7 +432,7 @@ class LogMachine(RuleBasedStateMachine):
                     segment_path(FOLDER, place.segment),
                     place.offset,
                     expected_sequence=place.sequence,
-                    fs=self.fs,
+                    fs=self.shown,
                     cipher=self.cipher,
                 )
                 assert record.payload == entry.payload

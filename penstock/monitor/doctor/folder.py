@@ -22,8 +22,11 @@ from penstock.wal import (
     FileSystem,
     HadoopConfiguration,
     HdfsFileSystem,
+    ObjectFileSystem,
     WalError,
     is_on_hdfs,
+    is_on_objects,
+    is_shared,
     locate,
     normal_address,
 )
@@ -73,7 +76,7 @@ def check_folder(address: str, settings: Settings, patience_s: float) -> list[Fi
     findings = [Finding("log folder", Level.OK, f"{where} can be written to")]
     median_s = statistics.median(trial.syncs_s)
     took = f"{median_s * 1000:.1f} ms in the median, {max(trial.syncs_s) * 1000:.1f} ms at most"
-    how = "" if is_on_hdfs(address) else f", {'direct' if trial.is_direct else 'no direct'} I/O"
+    how = "" if is_shared(address) else f", {'direct' if trial.is_direct else 'no direct'} I/O"
     found = f"{took}, of {size_text(_WRITE_BYTES)} each{how}"
     if median_s > _SLOW_SYNC_S:
         change = "a faster disk for spark.penstock.wal.dir: a source waits so long for each block"
@@ -115,6 +118,8 @@ def _nearest(fs: FileSystem, path: str) -> str:
 
 
 def _try(fs: FileSystem, folder: str) -> _Trial:
+    if isinstance(fs, ObjectFileSystem):
+        fs.check_conditions(folder)
     path = posixpath.join(folder, f".penstock-doctor-{uuid.uuid4().hex}")
     file = fs.create(path, direct=True)
     try:
@@ -141,6 +146,11 @@ def _change(address: str) -> str:
         return (
             "start HDFS, mend the address (spark.penstock.wal.dir, hdfs://host:port/folder), or "
             "let HADOOP_CONF_DIR name the cluster's configuration folder"
+        )
+    if is_on_objects(address):
+        return (
+            "mend the address (spark.penstock.wal.dir, s3://bucket/folder), endpoint, region and "
+            "credentials in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID)"
         )
     return "let spark.penstock.wal.dir name a folder on a disk that this user may write to"
 

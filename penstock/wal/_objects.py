@@ -1,0 +1,533 @@
+"""An object store as a file system of the segment log: files that grow, of objects that do not.
+
+*A file is a chain of objects*, its parts: the part whose bytes begin at offset 4096 of ``NAME`` is
+the object ``NAME@000000000004096``. Each write is one object, so an append that returned is a
+whole object that the store has acknowledged; nothing is held back, whatever the sync policy. A file
+is as long as its parts lie end to end. What is another thing here than on a disk, and nowhere else:
+
+* **There is no append, so each part is made by "create if absent".** Whoever writes at an offset at
+  which something is already is refused by the store, not by a clock.
+* **Fences.** An object of no bytes at the end of a file ends it: the next part would have its key.
+  `settle` puts one behind each segment of the writers before. A driver that was paused in the
+  middle of a write and comes back meets it, and what it wrote before the fence is read by its
+  successor. So an append was either acknowledged and is read, or it is refused. A fence stays when
+  its file is removed, for whoever was paused may come back at any time; it is removed with the
+  log's folder.
+* **Epochs.** Who writes a log is said by the newest of the objects ``LOCK@<epoch>``, made by
+  "create if absent"; epochs never go back. The order is that of HDFS (`penstock.wal._hdfs_lock`):
+  the newcomer takes the epoch, begins a segment, fences all before it, and only then reads; a new
+  segment is begun only if the epoch is still its writer's, asked before and again when its header
+  is there. So the newcomer sees every segment to which an append can go.
+* **Ambiguous answers.** After a time-out, a broken connection, a 409 or a 412 it is not known
+  whether the request was done: it is made again, and where that meets an object, the object is read
+  back. All that is made by "create if absent" has bytes that no other writer writes (a record has
+  its writer's random id, an epoch a token), so the same bytes are the same writer's. Fences are the
+  same, whoever puts them, and mean the same. So no retry doubles a record, or takes what it finds
+  for its own. A request that is done late, after its writer gave up, leaves a part in a segment
+  that was abandoned, which the next one's header declares void; it is no more than a failed write
+  on a disk leaves.
+* **A name is there with its first part, or not at all**, so a segment is not begun under another
+  name. Removing takes the first part first: what a crash leaves of the rest has no name any more,
+  and goes when the folder is taken the next time. A rename copies; it is at once for a file of one
+  part.
+* **There are no folders.** One exists as long as something is below it.
+* What is being written can be read, at any time and from everywhere.
+
+A store that ignores conditions would let two writers write one log. So before this process takes
+the first folder of a bucket it tries it: an object is created twice, and the second try must be
+refused (`ObjectFileSystem.check_conditions`).
+
+While the store cannot be reached or asks for less (503, 429), calls wait and ask again until
+`patience_s` is over, as for HDFS.
+
+Requests: an append is one PUT (many appends share one, by group commit); a new segment one PUT, two
+LIST and two GET; opening a file one LIST for a thousand parts; a read one GET for each part that it
+touches, several at a time; removing a file one LIST and two DELETE.
+
+To come, and so not here: one object for the receivers of several logs, segments of small parts
+joined when they are closed, Azure and Google (their stores are refused by `normal_address`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.backoff import Backoff
+from penstock.wal._answers import Outage, StorageAwayError
+from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects_lock import ObjectFolderLock
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_logger = logging.getLogger("penstock.wal")
+
+_T = TypeVar("_T")
+
+PATIENCE_S = 60.0
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+_FENCE_TRIES = 1000
+_DELETED_AT_ONCE = 1000
+_DIGITS = 15
+
+
+class ConditionsIgnoredError(OSError):
+    """A store makes an object that must not exist, though there is one."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(
+            errno.EOPNOTSUPP,
+            "this store ignores conditions (If-None-Match: *): it replaced an object that was to "
+            "be created only if there is none. Two drivers could then write one log, and records "
+            "would be lost: no log is kept there. Use a store that has conditional writes",
+            address,
+        )
+
+
+class ObjectFileSystem:
+    """The files of one bucket. Safe to use from any thread of the process that made it.
+
+    Args:
+        client: The bucket.
+        authority: ``s3://bucket``.
+        patience_s: How long the store may be away before a call fails, in seconds.
+
+    `_lock` guards whether the store was tried.
+    """
+
+    begins_at_once = True
+    reads_at_once = 16
+
+    def __init__(
+        self, client: ObjectsClient, authority: str, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self.authority = authority
+        self.client = client
+        self._outage = Outage(f"the object store of {authority}", patience_s)
+        self._lock = threading.Lock()
+        self._has_conditions = False
+
+    # -- what the log asks -----------------------------------------------------------------------
+
+    def create(self, path: str, *, direct: bool) -> ObjectAppendFile:
+        return ObjectAppendFile(self, path)
+
+    def reopen(self, path: str, *, direct: bool) -> ObjectAppendFile:
+        raise OSError(errno.EOPNOTSUPP, "an object is not written over", self.address(path))
+
+    def open(self, path: str) -> ObjectReadFile:
+        return ObjectReadFile(self, path)
+
+    def address(self, path: str) -> str:
+        return f"{self.authority}{path}"
+
+    def settle(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._fence(path)
+
+    def _fence(self, path: str) -> None:
+        for _ in range(_FENCE_TRIES):
+            parts = self.parts(path)
+            if not parts.begins or parts.is_fenced:
+                return
+            try:
+                self.make(self.part_key(path, parts.size), b"")
+            except FileExistsError:
+                continue  # Its writer was quicker: what it wrote is a part of the file.
+            return
+        raise StorageAwayError("another process writes it, and does not end", self.address(path))
+
+    def truncate(self, path: str, size: int) -> None:
+        """Remove the parts behind a place, which must be where one begins; the last ones first."""
+        parts = self.parts(path)
+        if size not in (*parts.begins, parts.size):
+            raise OSError(errno.EOPNOTSUPP, "an object is not cut", self.address(path))
+        for begin in reversed(parts.begins):
+            if begin >= size:
+                self._delete([self.part_key(path, begin)])
+
+    def sync_file(self, path: str) -> None:
+        """Do nothing: an object that was acknowledged is durable."""
+
+    def write_again(self, path: str, begin: int, end: int) -> None:
+        """Do nothing: an object that was acknowledged is durable."""
+
+    def rename(self, source: str, target: str, *, replace: bool = False) -> None:
+        begins = self.parts(source).begins
+        if not begins:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(source))
+        old = self.parts(target).begins if replace else []
+        if len(old) > 1 or (old and len(begins) > 1):
+            text = "a file of several objects is not replaced at once"
+            raise OSError(errno.EOPNOTSUPP, text, self.address(target))
+        # The first part last: with it the name is there.
+        for begin in reversed(begins):
+            data = self.call(partial(self.client.get, self.part_key(source, begin)))
+            key = self.part_key(target, begin)
+            if replace:
+                self.call(partial(self.client.replace, key, data))
+            else:
+                self.make(key, data)
+        self.remove(source)
+
+    def remove(self, path: str) -> None:
+        first = self.part_key(path, 0)
+        found = self._list(path)
+        self._delete([key for key, _ in found if key == first])
+        self._delete([key for key, size in found if key != first and size])
+
+    def list_folder(self, folder: str) -> list[str]:
+        keys, folders = self.call(lambda: self.client.level(key_of(folder)))
+        if not keys and not folders:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(folder))
+        names = [os.path.basename(found) for found in folders]
+        for key in keys:
+            name, begin = _split(os.path.basename(key))
+            if begin in (0, None):
+                names.append(name)
+        return names
+
+    def sync_folder(self, folder: str) -> None:
+        """Do nothing: an object that was acknowledged has its name."""
+
+    def make_folder(self, folder: str) -> None:
+        """Do nothing: there are no folders."""
+
+    def remove_folder(self, folder: str) -> None:
+        """Remove the fences of files that were removed."""
+        keys, _ = self.call(lambda: self.client.level(key_of(folder)))
+        self._delete(keys)
+
+    def is_folder(self, folder: str) -> bool:
+        if folder == "/":
+            return True
+        return self.call(lambda: next(self.client.keys(key_of(folder)), None)) is not None
+
+    def free_bytes(self, folder: str) -> int:
+        return -1
+
+    def lock(self, path: str, owner: str) -> ObjectFolderLock:
+        self.check_conditions(os.path.dirname(path))
+        lock = ObjectFolderLock(self, path, owner)
+        try:
+            self._remove_nameless(os.path.dirname(path), path)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+
+    # -- what others ask -------------------------------------------------------------------------
+
+    def check_conditions(self, folder: str) -> None:
+        """Make sure that the store refuses to create what is there; asked once for a bucket.
+
+        Raises:
+            ConditionsIgnoredError: It does not.
+            OSError: It cannot be reached, or this user may not write there.
+        """
+        with self._lock:
+            if self._has_conditions:
+                return
+        key = f"{key_of(folder)}/TRIAL-{secrets.token_hex(8)}".lstrip("/")
+        self.make(key, b"one")
+        try:
+            self.make(key, b"other")
+        except FileExistsError:
+            pass
+        else:
+            raise ConditionsIgnoredError(self.address(folder))
+        finally:
+            self._delete([key])
+        with self._lock:
+            self._has_conditions = True
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a file, or all that is below a folder, with its fences."""
+        keys = [key for key, _ in self._list(path)]
+        keys += [key for key, _ in self.call(lambda: list(self.client.keys(key_of(path))))]
+        self._delete(keys)
+
+    def make(self, key: str, data: bytes) -> None:
+        """Make an object that no other writer makes with these bytes; return when it is there.
+
+        Raises:
+            FileExistsError: There is one of another writer.
+        """
+
+        def make() -> None:
+            try:
+                self.client.create(key, data)
+            except FileExistsError:
+                # Perhaps it was a try before this one, whose answer was lost.
+                try:
+                    found = self.client.get(key)
+                except FileNotFoundError as error:
+                    text = "the write met another one that is under way"
+                    raise StorageAwayError(text, f"{self.authority}/{key}") from error
+                if found != data:
+                    raise
+
+        self.call(make)
+
+    def call(self, function: Callable[[], _T]) -> _T:
+        """Make requests that may be made twice; while the store is away, wait and make them again.
+
+        Raises:
+            OSError: With an error number and the address.
+        """
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        said = False
+        while True:
+            try:
+                with self._outage.asking(self.authority):
+                    found = function()
+            except StorageAwayError as error:
+                left_s = self._outage.failed()
+                if not left_s:
+                    raise
+                if not said:
+                    text = "%s: %s; asked again for up to %.0f s"
+                    _logger.warning(text, error.filename, error.strerror, left_s)
+                    said = True
+                time.sleep(min(backoff.next_s(), left_s))
+            except OSError:
+                self._outage.answered()
+                raise
+            else:
+                self._outage.answered()
+                return found
+
+    def answers(self, path: str) -> bool:
+        """Tell whether the store answers, asked once."""
+        try:
+            next(self.client.keys(key_of(os.path.dirname(path))), None)
+        except OSError:
+            return False
+        return True
+
+    def part_key(self, path: str, begin: int) -> str:
+        """Return the key of the part of a file that begins there, or of an epoch of a lock."""
+        return f"{key_of(path)}@{begin:0{_DIGITS}d}"
+
+    def parts(self, path: str) -> Parts:
+        """Return what a file consists of."""
+        begins: list[int] = []
+        sizes: list[int] = []
+        size = 0
+        for key, length in self._list(path):
+            begin = _split(key)[1]
+            if begin != size:
+                # Behind a gap lies what was abandoned, or what a removed file left.
+                break
+            if not length:
+                return Parts(begins, sizes, size, is_fenced=True)
+            begins.append(size)
+            sizes.append(length)
+            size += length
+        return Parts(begins, sizes, size, is_fenced=False)
+
+    def keys_of(self, path: str) -> list[str]:
+        """Return the keys of all objects of a file, in order."""
+        return [key for key, _ in self._list(path)]
+
+    def _list(self, path: str) -> list[tuple[str, int]]:
+        """Return the keys and sizes of all parts of a file, in order."""
+        prefix = key_of(path) + "@"
+
+        def found() -> list[tuple[str, int]]:
+            parts = []
+            for key, size in self.client.keys(os.path.dirname(prefix), after=prefix):
+                if not key.startswith(prefix):
+                    break
+                parts.append((key, size))
+            return parts
+
+        return self.call(found)
+
+    def _remove_nameless(self, folder: str, path: str) -> None:
+        """Remove what a removal left that was broken off; the folder is this process's by now."""
+        prefix, lock = key_of(folder), key_of(path)
+        found = self.call(lambda: list(self.client.keys(prefix)))
+        named = {_split(key)[0] for key, _ in found if _split(key)[1] == 0}
+        self._delete(
+            [
+                key
+                for key, size in found
+                if size
+                and os.path.dirname(key) == prefix
+                and _split(key)[1]
+                and _split(key)[0] not in named
+                and _split(key)[0] != lock
+            ]
+        )
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        for at in range(0, len(keys), _DELETED_AT_ONCE):
+            self.call(partial(self.client.delete, keys[at : at + _DELETED_AT_ONCE]))
+
+
+class Parts:
+    """What a file consists of.
+
+    Attributes:
+        begins: Where its parts begin.
+        sizes: Their bytes.
+        size: Its bytes.
+        is_fenced: Nobody can write to it any more.
+    """
+
+    def __init__(self, begins: list[int], sizes: list[int], size: int, *, is_fenced: bool) -> None:
+        self.begins = begins
+        self.sizes = sizes
+        self.size = size
+        self.is_fenced = is_fenced
+
+
+def key_of(path: str) -> str:
+    """Return the key of a path, as far as it has one."""
+    return path.lstrip("/")
+
+
+def _split(key: str) -> tuple[str, int | None]:
+    name, at, begin = key.rpartition("@")
+    if at and len(begin) == _DIGITS and begin.isdecimal():
+        return name, int(begin)
+    return key, None
+
+
+class ObjectAppendFile:
+    """A file that is being written, one object for each write. After a failure it takes no more.
+
+    `_lock` is held by each write.
+    """
+
+    direct = False
+    forces_writes = True
+    preallocates = False
+
+    def __init__(self, fs: ObjectFileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._lock = threading.Lock()
+        self._size = 0
+        self._is_broken = False
+
+    def preallocate(self, size: int) -> None:
+        """Do nothing."""
+
+    def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        data = b"".join(buffers)
+        if not data:
+            return
+        with self._lock:
+            if offset != self._size or self._is_broken:
+                text = f"objects are written at the end, not at {offset}"
+                raise OSError(errno.ESPIPE, text, self._fs.address(self._path))
+            self._is_broken = True
+            try:
+                self._fs.make(self._fs.part_key(self._path, offset), data)
+            except FileExistsError as error:
+                if not offset:
+                    raise
+                text = "the log was taken over: another process has ended this segment"
+                raise OSError(errno.ESTALE, text, self._fs.address(self._path)) from error
+            self._size += len(data)
+            self._is_broken = False
+
+    def sync(self) -> None:
+        """Do nothing but say what broke: `write` returns when its object is there."""
+        with self._lock:
+            if self._is_broken:
+                text = "an earlier write failed"
+                raise OSError(errno.EIO, text, self._fs.address(self._path))
+
+    def truncate(self, size: int) -> None:
+        if size != self._size:
+            raise OSError(errno.EOPNOTSUPP, "it is not cut", self._fs.address(self._path))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class ObjectReadFile:
+    """A file that is being read; its size is that at the opening."""
+
+    def __init__(self, fs: ObjectFileSystem, path: str) -> None:
+        self._fs = fs
+        self._path = path
+        self._parts = fs.parts(path)
+        if not self._parts.begins:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), fs.address(path))
+
+    @property
+    def size(self) -> int:
+        return self._parts.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        end = min(offset + length, self._parts.size)
+        if offset < 0 or end <= offset:
+            return b""
+        begins, sizes = self._parts.begins, self._parts.sizes
+        pieces = []
+        for number in range(bisect_right(begins, offset) - 1, len(begins)):
+            begin, size = begins[number], sizes[number]
+            if begin >= end:
+                break
+            pieces.append((begin, max(offset - begin, 0), min(end - begin, size)))
+        threads_wanted = min(self._fs.reads_at_once, len(pieces))
+        if threads_wanted == 1:
+            return b"".join(map(self._read, pieces))
+        with ThreadPoolExecutor(threads_wanted, "penstock-object-reads") as threads:
+            return b"".join(threads.map(self._read, pieces))
+
+    def _read(self, piece: tuple[int, int, int]) -> bytes:
+        part, begin, end = piece
+        key = self._fs.part_key(self._path, part)
+        return self._fs.call(lambda: self._fs.client.get_range(key, begin, end))
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        data = self.read(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Do nothing: nothing is held open."""
+
+
+class _FileSystems:
+    """The file systems of this process, one for each bucket. One lock guards them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[tuple[int, str], ObjectFileSystem] = {}
+
+    def get(self, bucket: str) -> ObjectFileSystem:
+        key = (os.getpid(), bucket)
+        with self._lock:
+            if key not in self._made:
+                client = ObjectsClient.of_bucket(bucket)
+                self._made[key] = ObjectFileSystem(client, f"s3://{bucket}")
+            return self._made[key]
+
+    def renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+
+_file_systems = _FileSystems()
+os.register_at_fork(after_in_child=_file_systems.renew_lock)
+
+
+def object_file_system(bucket: str) -> ObjectFileSystem:
+    """Return this process's file system of a bucket."""
+    return _file_systems.get(bucket)

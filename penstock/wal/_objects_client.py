@@ -1,0 +1,165 @@
+"""The requests that are made of an object store, each once, and what it answers.
+
+`obstore` is the client. Its own retries are switched off: whoever tries again must know that it
+did, for what it meets then may be its own work (`penstock.wal._objects`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import html
+import importlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from penstock.wal._answers import StorageAwayError
+from penstock.wal._errors import MissingClientError
+
+SCHEME = "s3://"
+_REQUEST_S = 60
+"""How long one request may take: less than an append may wait (`LogOptions.stall_timeout_s`)."""
+_CONNECT_S = 5
+_PAGE = 1000
+_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_SAID = re.compile(r"<Code>([^<]*)</Code><Message>([^<]*)</Message>")
+_BUSY = frozenset({408, 409, 429})
+
+
+class ObjectsClient:
+    """One bucket, by its keys. Safe to use from any thread of the process that made it.
+
+    Every call raises `OSError`: `StorageAwayError` says that the request may be made again, and
+    that it is not known whether it was done.
+
+    Args:
+        store: The bucket, of `obstore.store`.
+        name: Its address, for errors.
+    """
+
+    def __init__(self, store: Any, name: str) -> None:
+        self._obstore: Any = _obstore(name)
+        self._store = store
+        self._name = name
+
+    @classmethod
+    def of_bucket(cls, bucket: str) -> ObjectsClient:
+        """Return the client of a bucket, with endpoint and credentials of the environment.
+
+        Raises:
+            MissingClientError: The package of the client is not installed.
+        """
+        name = SCHEME + bucket
+        _obstore(name)
+        stores: Any = importlib.import_module("obstore.store")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        if endpoint and not re.match("https?://", endpoint):
+            text = f"AWS_ENDPOINT_URL is {endpoint!r}, and not of the form https://host:port"
+            raise OSError(errno.EINVAL, text, name)
+        options: dict[str, Any] = {
+            "timeout": timedelta(seconds=_REQUEST_S),
+            "connect_timeout": timedelta(seconds=_CONNECT_S),
+        }
+        if endpoint.startswith("http://"):
+            options["allow_http"] = True
+        more = {"endpoint": endpoint} if endpoint else {}
+        with _told(name, name):
+            store = stores.S3Store(
+                bucket, client_options=options, retry_config={"max_retries": 0}, **more
+            )
+        return cls(store, name)
+
+    def create(self, key: str, data: bytes) -> None:
+        """Make an object of which there must be none.
+
+        Raises:
+            FileExistsError: There is one, or the store cannot tell yet; perhaps it is the one that
+                this call made.
+        """
+        with _told(self._name, key):
+            self._obstore.put(self._store, key, data, mode="create", use_multipart=False)
+
+    def replace(self, key: str, data: bytes) -> None:
+        """Make an object, whether there is one or not."""
+        with _told(self._name, key):
+            self._obstore.put(self._store, key, data, use_multipart=False)
+
+    def get(self, key: str) -> bytes:
+        """Return an object."""
+        with _told(self._name, key):
+            return bytes(self._obstore.get(self._store, key).bytes())
+
+    def get_range(self, key: str, begin: int, end: int) -> bytes:
+        """Return a part of an object, which must be that long."""
+        with _told(self._name, key):
+            return bytes(self._obstore.get_range(self._store, key, start=begin, end=end))
+
+    def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
+        """Yield keys and sizes of all below a folder, in order; a request gives a thousand.
+
+        Args:
+            folder: The folder, empty for the bucket.
+            after: Only keys after this one.
+        """
+        with _told(self._name, folder):
+            found = self._obstore.list(
+                self._store, prefix=folder or None, offset=after, chunk_size=_PAGE
+            )
+            for page in found:
+                yield from ((entry["path"], entry["size"]) for entry in page)
+
+    def level(self, folder: str) -> tuple[list[str], list[str]]:
+        """Return the keys right in a folder, and its folders."""
+        with _told(self._name, folder):
+            found = self._obstore.list_with_delimiter(self._store, folder or None)
+        return [entry["path"] for entry in found["objects"]], list(found["common_prefixes"])
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects, in no order; those that are gone are fine."""
+        if not keys:
+            return
+        with contextlib.suppress(FileNotFoundError), _told(self._name, keys[0]):
+            self._obstore.delete(self._store, list(keys))
+
+
+def _obstore(address: str) -> Any:
+    try:
+        return importlib.import_module("obstore")
+    except ImportError as error:
+        raise MissingClientError(address, "obstore", "penstock[s3]") from error
+
+
+@contextlib.contextmanager
+def _told(name: str, key: str) -> Iterator[None]:
+    """Turn what the client raises into an `OSError` with a number and the address."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic of the client is no `Exception`; Ctrl-C and the like go on.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise _of_kind(error, name if key == name else f"{name}/{key}") from error
+
+
+def _of_kind(error: BaseException, address: str) -> OSError:
+    kind = type(error).__name__
+    # Behind an empty line it says the same once more, for who made the client.
+    text = str(error).partition("\n\n")[0].strip().replace("\n", " ")
+    found = _STATUS.search(text)
+    status = 0 if found is None else int(found[1])
+    said = _SAID.search(text)
+    if said is not None:
+        text = f"{said[1]}: {html.unescape(said[2])} (HTTP {status})"
+    if kind == "AlreadyExistsError":
+        return FileExistsError(errno.EEXIST, text, address)
+    if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return PermissionError(errno.EACCES, text, address)
+    if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
+        return FileNotFoundError(errno.ENOENT, text, address)
+    is_cut_off = not status and ("HTTP error" in text or "timed out" in text)
+    if is_cut_off or status >= 500 or status in _BUSY:
+        return StorageAwayError(text, address)
+    return OSError(errno.EIO, text, address)

@@ -1,0 +1,136 @@
+"""A way to an HTTP server on which answers are lost, requests are held and repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import random
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.bounds import HANG_S
+
+_BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+
+
+class FaultyHttp:
+    """Passes requests on to a server, and does what `faults` says to some of them.
+
+    Args:
+        port: The server's.
+        seed: Of the choice.
+
+    Attributes:
+        faults: How likely each fault is: ``lost`` (done, and not answered), ``busy`` (503, not
+            done), ``twice`` (done twice, the second answer is given), ``cut`` (half of the request
+            reaches the server).
+        done: How many of each happened.
+        url: Where clients ask.
+    """
+
+    def __init__(self, port: int, seed: int = 0) -> None:
+        self.faults: dict[str, float] = {}
+        self.done: Counter[str] = Counter()
+        self._port = port
+        self._chance = random.Random(seed)
+        self._lock = threading.Lock()
+        self._held = ""
+        self.holds = threading.Event()
+        self._let_go = threading.Event()
+        faults = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _pass(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                faults.answer(self, body)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=[0.05])
+        self._thread.start()
+
+    def hold(self, text: str) -> None:
+        """Hold the next PUT whose path has this text, until `let_go`; `holds` says that it does."""
+        self.holds.clear()
+        self._let_go.clear()
+        self._held = text
+
+    def let_go(self) -> None:
+        """Pass on what is held."""
+        self._let_go.set()
+
+    def _choose(self) -> str:
+        with self._lock:
+            for fault, chance in self.faults.items():
+                if self._chance.random() < chance:
+                    self.done[fault] += 1
+                    return fault
+        return ""
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
+        """Answer one request."""
+        if request.command == "PUT" and self._held and self._held in request.path:
+            self._held = ""
+            self.holds.set()
+            assert self._let_go.wait(HANG_S)
+        fault = self._choose()
+        if fault == "busy":
+            return self._reply(request, 503, {}, _BUSY)
+        if fault == "cut" and body:
+            self._ask(request, body[: len(body) // 2], is_cut=True)
+        elif fault == "twice":
+            self._ask(request, body)
+        found = None if fault == "cut" and body else self._ask(request, body)
+        if fault in ("lost", "cut") or found is None:
+            request.close_connection = True
+            return None
+        return self._reply(request, *found)
+
+    def _ask(
+        self, request: BaseHTTPRequestHandler, body: bytes, *, is_cut: bool = False
+    ) -> tuple[int, dict[str, str], bytes] | None:
+        server = http.client.HTTPConnection("127.0.0.1", self._port, timeout=HANG_S)
+        with contextlib.closing(server):
+            try:
+                server.putrequest(
+                    request.command, request.path, skip_host=True, skip_accept_encoding=True
+                )
+                for name, value in request.headers.items():
+                    server.putheader(name, value)
+                server.endheaders(body)
+                if is_cut:
+                    return None
+                response = server.getresponse()
+                return response.status, dict(response.getheaders()), response.read()
+            except (OSError, http.client.HTTPException):
+                return None
+
+    @staticmethod
+    def _reply(
+        request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes
+    ) -> None:
+        request.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "connection", "transfer-encoding"):
+                request.send_header(name, value)
+        length = headers.get("Content-Length") if request.command == "HEAD" else None
+        request.send_header("Content-Length", length or str(len(body)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(body)
+
+    def close(self) -> None:
+        """End it."""
+        self.let_go()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(HANG_S)

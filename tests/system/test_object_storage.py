@@ -1,0 +1,89 @@
+"""A program whose logs and checkpoints are on an object store; its host dies with all it has."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.versitygw import BUCKET, VersityServer, make_server
+from tests.system.driver_process import driver_process
+from tests.system.feeder import Feeder
+from tests.system.leftovers import await_that, memory_files
+from tests.system.recoverable import word_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+RUNS = 3
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersityServer]:
+    folder = tmp_path / "s3"
+    folder.mkdir()
+    made = make_server(folder)
+    made.start()
+    for name, value in made.environment().items():
+        monkeypatch.setenv(name, value)
+    yield made
+    made.stop()
+
+
+def results(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in folder.iterdir() if path.suffix == ""]
+
+
+def processed(folder: Path) -> int:
+    return sum(sum(result["counts"].values()) for result in results(folder))
+
+
+@pytest.mark.long
+def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
+    tmp_path: Path, server: VersityServer
+) -> None:
+    batches = tmp_path / "batches"
+    batches.mkdir()
+    with Feeder() as feeder:
+        for number in range(RUNS + 1):
+            local = tmp_path / f"local-{number}"
+            config = {
+                "master": "local[3]",
+                "batch_s": 1,
+                "checkpoint": f"s3://{BUCKET}/app",
+                "batches": str(batches),
+                "states": None,
+                "feeder": feeder.address,
+                "settings": {"spark.local.dir": str(local), "spark.driver.host": "127.0.0.1"},
+            }
+            with driver_process(tmp_path, config, module="tests.system.recoverable") as driver:
+                conf = driver.wait_until_started()["conf"]
+                feeder.await_acknowledged(feeder.acknowledged + 3000)
+                server.kill()
+                server.start()
+                feeder.await_acknowledged(feeder.acknowledged + 3000)
+                if number == RUNS:
+                    sent = feeder.finish()
+                    await_that("all is processed", lambda sent=sent: processed(batches) == sent)
+                    driver.stop()
+                # Else all its processes are killed by SIGKILL, and so is what the host has.
+            shutil.rmtree(local, ignore_errors=True)
+            for name in memory_files(conf["spark.app.id"]):
+                os.unlink(f"/dev/shm/{name}")
+    assert not [path for path in batches.iterdir() if path.suffix == ".other"]
+    counts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for result in results(batches):
+        counts.update(result["counts"])
+        sums.update(result["sums"])
+    assert counts == Counter(word_of(number) for number in range(sent))
+    expected: Counter[str] = Counter()
+    for number in range(sent):
+        expected[word_of(number)] += number
+    assert sums == expected
+    assert len(feeder.pids) == RUNS + 1

@@ -1,0 +1,305 @@
+"""The log on a real S3 server: answers that are lost, writers that are replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from obstore.store import MemoryStore
+
+from penstock.wal import (
+    LogFolderInUseError,
+    LogOptions,
+    LogReader,
+    LogWriteError,
+    LogWriter,
+    ObjectFileSystem,
+    check,
+    locate,
+    read_record,
+    remove_log,
+    repair,
+    segment_path,
+)
+from penstock.wal._objects_client import ObjectsClient
+from penstock.wal.cli import wal as wal_command
+from tests.services.http_faults import FaultyHttp
+from tests.services.versitygw import BUCKET, VersityServer, make_server
+
+FOLDER = "/app/log"
+SMALL = LogOptions(segment_size=1 << 14, alignment=64)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityServer]:
+    made = make_server(tmp_path_factory.mktemp("s3"))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def faults(server: VersityServer) -> Iterator[FaultyHttp]:
+    made = FaultyHttp(server.port)
+    yield made
+    made.close()
+
+
+def files(server: VersityServer, url: str = "", patience_s: float = 60) -> ObjectFileSystem:
+    client = ObjectsClient(server.store(url), f"s3://{BUCKET}")
+    return ObjectFileSystem(client, f"s3://{BUCKET}", patience_s=patience_s)
+
+
+def in_memory() -> ObjectFileSystem:
+    return ObjectFileSystem(ObjectsClient(MemoryStore(), "s3://bucket"), "s3://bucket")
+
+
+def payloads(fs: ObjectFileSystem, folder: str) -> list[bytes]:
+    with LogReader.open(folder, fs=fs) as reader:
+        return [bytes(record.payload) for record in reader.records()]
+
+
+@contextlib.contextmanager
+def another_host() -> Iterator[None]:
+    """Stand for a host of which nobody here knows whether its processes live."""
+    name = uuid.uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.processes.host_id", lambda: name)
+        yield
+
+
+def keys(fs: ObjectFileSystem, folder: str) -> list[str]:
+    return [key.rpartition("/")[2] for key, _ in fs.client.keys(folder.lstrip("/"))]
+
+
+def test_what_was_appended_is_read_while_it_is_written_and_after(server: VersityServer) -> None:
+    fs, folder = files(server), "/life/log"
+    with LogWriter.create(folder, fs=fs, options=SMALL) as log:
+        places = log.append_many([(1, b"%d" % number * 100) for number in range(10)])
+        assert payloads(fs, folder) == [b"%d" % number * 100 for number in range(10)]
+        path = segment_path(folder, places[7].segment)
+        assert read_record(path, places[7].offset, fs=fs).payload == b"7" * 100
+        for number in range(10, 300):
+            log.append(1, b"%d" % number * 100)
+        assert log.statistics().segments_created > 2
+    with LogWriter.create(folder, fs=fs, options=SMALL) as log:
+        log.append(2, b"last")
+        assert log.first_segment > places[0].segment
+    assert payloads(fs, folder) == [b"%d" % n * 100 for n in range(300)] + [b"last"]
+    assert not check(folder, fs=fs).damages
+
+
+def test_a_segment_that_is_released_is_gone(server: VersityServer) -> None:
+    fs, folder = files(server), "/released/log"
+    with LogWriter.create(folder, fs=fs, options=SMALL) as log:
+        first = log.append(1, b"a").segment
+        log.roll()
+        log.append(1, b"b")
+        log.remove_segments([first])
+        assert payloads(fs, folder) == [b"b"]
+        assert fs.keys_of(segment_path(folder, first)) == []
+    remove_log(folder, fs=fs)
+    assert keys(fs, folder) == []
+    with pytest.raises(FileNotFoundError):
+        LogReader.open(folder, fs=fs)
+
+
+def test_who_lives_on_this_host_keeps_its_log() -> None:
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs), pytest.raises(LogFolderInUseError, match="process"):
+        LogWriter.create(FOLDER, fs=fs)
+    LogWriter.create(FOLDER, fs=fs).close()
+
+
+def test_who_was_replaced_writes_no_more_and_loses_nothing(server: VersityServer) -> None:
+    fs, folder = files(server), "/replaced/log"
+    first = LogWriter.create(folder, fs=fs, options=SMALL)
+    first.append(1, b"of the first")
+    with another_host():
+        second = LogWriter.create(folder, fs=files(server), options=SMALL)
+    with pytest.raises(LogWriteError, match="taken over"):
+        first.append(1, b"too late")
+    # Nor in another segment.
+    with pytest.raises(LogWriteError, match="taken over"):
+        first.append(1, b"too late")
+    second.append(1, b"of the second")
+    first.close()
+    assert payloads(fs, folder) == [b"of the first", b"of the second"]
+    second.append(1, b"and more")
+    second.close()
+    assert payloads(fs, folder) == [b"of the first", b"of the second", b"and more"]
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_write_that_was_held_up_is_refused_by_the_store(
+    server: VersityServer, faults: FaultyHttp, is_removed: bool
+) -> None:
+    """As of a driver that was paused in the middle of it, also when its segment is gone since."""
+    folder = f"/paused/{is_removed}"
+    paused = LogWriter.create(folder, fs=files(server, faults.url), options=SMALL)
+    place = paused.append(1, b"acknowledged")
+    faults.hold("segment")
+    said: list[BaseException] = []
+
+    def append() -> None:
+        try:
+            paused.append(1, b"held up")
+        except LogWriteError as error:
+            said.append(error)
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    assert faults.holds.wait(60)
+    with another_host():
+        second = LogWriter.create(folder, fs=files(server), options=SMALL)
+    assert payloads(files(server), folder) == [b"acknowledged"]
+    if is_removed:
+        second.remove_segments([place.segment])
+    faults.let_go()
+    thread.join(60)
+    assert "taken over" in str(said[0])
+    second.append(1, b"second")
+    second.close()
+    assert payloads(files(server), folder) == [b"acknowledged"] * (not is_removed) + [b"second"]
+    paused.close()
+
+
+@pytest.mark.slow
+def test_writers_that_replace_each_other_lose_and_double_nothing(server: VersityServer) -> None:
+    folder, fs = "/race/log", files(server)
+    acknowledged: list[bytes] = []
+    writers: list[LogWriter] = []
+    threads = []
+
+    def write(log: LogWriter, name: int) -> None:
+        for number in range(10_000):
+            payload = b"%d-%d" % (name, number)
+            try:
+                log.append(1, payload)
+            except LogWriteError:
+                return
+            acknowledged.append(payload)
+            threading.Event().wait(0.01)
+
+    for name in range(6):
+        with another_host():
+            log = LogWriter.create(folder, fs=files(server), options=SMALL)
+        # What it reads now is what it goes on from: nothing of others may come behind it.
+        before = payloads_before(fs, folder, log.first_segment)
+        writers.append(log)
+        threads.append(threading.Thread(target=write, args=[log, name], daemon=True))
+        threads[-1].start()
+        while len(acknowledged) < 10 * (name + 1):
+            assert threads[-1].is_alive()
+            threading.Event().wait(0.005)
+        assert payloads_before(fs, folder, log.first_segment) == before
+    with another_host():
+        last = LogWriter.create(folder, fs=files(server), options=SMALL)
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    found = payloads_before(fs, folder, last.first_segment)
+    assert len(found) == len(set(found))
+    assert set(acknowledged) <= set(found)
+    # At most the one that each had under way.
+    assert len(found) - len(acknowledged) <= len(writers)
+    for log in [*writers, last]:
+        log.close()
+
+
+def payloads_before(fs: ObjectFileSystem, folder: str, before: int) -> list[bytes]:
+    with LogReader.open(folder, fs=fs, before=before) as reader:
+        return [bytes(record.payload) for record in reader.records()]
+
+
+@pytest.mark.slow
+def test_lost_answers_and_repeated_requests_double_nothing(
+    server: VersityServer, faults: FaultyHttp
+) -> None:
+    folder, fs = "/faults/log", files(server, faults.url)
+    faults.faults = {"lost": 0.1, "busy": 0.1, "twice": 0.1, "cut": 0.05}
+    expected = []
+    for turn in range(4):
+        with LogWriter.create(folder, fs=fs, options=SMALL) as log:
+            for number in range(100):
+                expected.append(b"%d-%d" % (turn, number))
+                log.append(1, expected[-1])
+    faults.faults = {}
+    assert payloads(fs, folder) == expected
+    assert sum(faults.done.values()) > 100
+    assert all(faults.done[fault] for fault in ("lost", "busy", "twice", "cut"))
+
+
+def test_a_store_that_ignores_conditions_is_refused() -> None:
+    class Careless(ObjectsClient):
+        def create(self, key: str, data: bytes) -> None:
+            self.replace(key, data)
+
+    fs = ObjectFileSystem(Careless(MemoryStore(), "s3://bucket"), "s3://bucket")
+    with pytest.raises(LogWriteError, match=r"ignores conditions .* no log is kept there"):
+        LogWriter.create(FOLDER, fs=fs)
+    assert keys(fs, FOLDER) == []
+
+
+def test_what_a_removal_left_that_was_broken_off_is_removed_by_the_next_writer() -> None:
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        path = segment_path(FOLDER, log.append(1, b"a").segment)
+        log.roll()
+        log.append(1, b"b")
+    fs.client.delete([fs.part_key(path, 0)])
+    assert fs.keys_of(path)
+    LogWriter.create(FOLDER, fs=fs, options=SMALL).close()
+    assert fs.keys_of(path) == []
+    assert payloads(fs, FOLDER) == [b"b"]
+
+
+def test_a_damaged_segment_is_put_aside() -> None:
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        places = [log.append(1, b"%d" % number) for number in range(3)]
+        log.roll()
+        log.append(1, b"3")
+    path = segment_path(FOLDER, places[0].segment)
+    fs.client.replace(fs.part_key(path, places[1].offset), b"x" * 128)
+    assert len(check(FOLDER, fs=fs).damages) == 1
+    assert "put aside" in repair(FOLDER, fs=fs).actions[-1]
+    assert payloads(fs, FOLDER) == [b"3"]
+
+
+def test_an_address_leads_to_it(server: VersityServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    fs, path = locate(f"s3://{BUCKET}/by/address/")
+    assert (fs.address(path), path) == (f"s3://{BUCKET}/by/address", "/by/address")
+    with LogWriter.create(path, fs=fs) as log:
+        log.append(1, b"here")
+    assert isinstance(fs, ObjectFileSystem)
+    assert payloads(fs, path) == [b"here"]
+    for command in ("check", "dump", "repair"):
+        said = CliRunner().invoke(wal_command, [command, f"s3://{BUCKET}/by/address"])
+        assert said.exit_code == 0, said.output
+    said = CliRunner().invoke(wal_command, ["check", f"s3://{BUCKET}/by"])
+    assert f"below it are s3://{BUCKET}/by/address" in str(said.exception)
+
+
+def test_a_killed_server_is_waited_for(tmp_path: Path) -> None:
+    server = make_server(tmp_path)
+    server.start()
+    try:
+        fs = files(server)
+        with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+            log.append(1, b"a")
+            server.kill()
+            done = threading.Thread(target=log.append, args=[1, b"b"])
+            done.start()
+            server.start()
+            done.join(60)
+        assert payloads(fs, FOLDER) == [b"a", b"b"]
+    finally:
+        server.stop()
