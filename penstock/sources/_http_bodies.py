@@ -8,6 +8,7 @@ the parser's speed, and no object is made of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -24,6 +25,7 @@ _SHORT = len(b"\r\n")
 _LINES = ("ndjson", "jsonl", "json-lines", "jsonlines")
 
 Body: TypeAlias = "str | Callable[[bytes], Sequence[bytes]]"
+PROTOBUF = "application/x-protobuf"
 KINDS = ("auto", "bytes", "lines", "json", "otlp-logs")
 
 ENVELOPE = pa.schema(
@@ -124,8 +126,10 @@ def content_of(body: bytes, kind: Body, content_type: str) -> Content:
         return _lines(body)
     if kind == "bytes":
         return Content(None, [body], len(body))
+    if kind == "otlp-logs" and content_type == PROTOBUF:
+        return _of(_otlp_protobuf(body))
     if kind == "otlp-logs" and content_type not in ("", "application/json"):
-        raise RefusedBodyError(415, "Content-Type is not accepted: application/json")
+        raise RefusedBodyError(415, f"Content-Type is not accepted: application/json or {PROTOBUF}")
     try:
         body.decode()  # What is passed over is not looked at by the parser.
         return _of(_json(body) if kind == "json" else _otlp_logs(body))
@@ -196,4 +200,32 @@ def _otlp_logs(body: bytes) -> list[bytes]:
         for scope in resource.scope_logs:
             start = b'{"resource":%b,"scope":%b,"log":' % (resource.resource, scope.scope)
             found.extend(b"%b%b}" % (start, record) for record in scope.log_records)
+    return found
+
+
+def _otlp_protobuf(body: bytes) -> list[bytes]:
+    """Return the same of OTLP's protobuf, as the JSON that its sender would have sent."""
+    try:
+        from google.protobuf.json_format import MessageToDict
+        from google.protobuf.message import DecodeError
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    except ImportError as error:
+        reason = f"{PROTOBUF} needs the package opentelemetry-proto: {text_of(error)}"
+        raise RefusedBodyError(415, reason) from error
+    as_json = partial(MessageToDict, use_integers_for_enums=True)
+    try:
+        export = ExportLogsServiceRequest.FromString(body)
+    except DecodeError as error:
+        reason = f"the body is not accepted as protobuf: {text_of(error)}"
+        raise RefusedBodyError(400, reason) from None
+    found: list[bytes] = []
+    for resource in export.resource_logs:
+        for scope in resource.scope_logs:
+            above = {"resource": as_json(resource.resource), "scope": as_json(scope.scope)}
+            for record in scope.log_records:
+                log = as_json(record)
+                # In these OTLP's JSON differs from that of protobuf.
+                ids = {"traceId": record.trace_id.hex(), "spanId": record.span_id.hex()}
+                log.update({name: text for name, text in ids.items() if text})
+                found.append(msgspec.json.encode({**above, "log": log}))
     return found

@@ -28,6 +28,7 @@ from penstock.errors import text_of
 from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, bound_socket
 from penstock.sources._http_bodies import (
     ENVELOPE,
+    PROTOBUF,
     Content,
     RefusedBodyError,
     codec_of,
@@ -258,14 +259,15 @@ class HttpServer:
         is_small = len(body) <= _SMALL and not callable(receiver.body)
         content = cut() if is_small else await loop.run_in_executor(self._worker, cut)
         if not content.size and not content.records:
-            return await self._answer_when(None)
+            return self._answer_of(request)
         # From here to `add` nothing is awaited, so that no other with the same key comes between.
         if entry is not None:
             if (known := self._keys.find(entry)) is not None:
                 is_same, sooner = known
                 if not is_same:
                     raise Refusal(422, "the key was used with another body")
-                return await self._answer_when(sooner)
+                await self._durable(sooner)
+                return self._answer_of(request)
             if self._keys.is_full:
                 raise _held(f"{receiver.keys} requests with a key are being stored")
         durable = loop.create_future()
@@ -275,10 +277,17 @@ class HttpServer:
         hand.keep_until(durable)
         envelope = _envelope(request, key) if receiver.messages.has_envelope else ()
         self._waiting.put(_Taken(content, envelope, entry, durable))
-        return await self._answer_when(durable)
+        await self._durable(durable)
+        return self._answer_of(request)
 
-    async def _answer_when(self, durable: asyncio.Future[None] | None) -> web.StreamResponse:
-        """Answer once a request is durable."""
+    def _answer_of(self, request: web.BaseRequest) -> web.Response:
+        # OTLP answers in the request's kind; without bytes it is an empty message.
+        if self._receiver.body == "otlp-logs" and request.content_type == PROTOBUF:
+            return web.Response(content_type=PROTOBUF)
+        return web.Response(body=b"{}", content_type="application/json")
+
+    async def _durable(self, durable: asyncio.Future[None] | None) -> None:
+        """Wait until a request is durable."""
         if durable is not None:
             await self._settled(durable)
             if not durable.done():
@@ -291,7 +300,6 @@ class HttpServer:
                 raise Refusal(413, text_of(error)) from error
             if error is not None:
                 raise Refusal(500, "it could not be stored") from error
-        return web.Response(body=b"{}", content_type="application/json")
 
     async def _settled(self, durable: asyncio.Future[None]) -> None:
         """Wait until it is done, or overdue; one look at all is cheaper than a timer for each."""

@@ -65,9 +65,9 @@ class HttpReceiver(LoopReceiver):
         path: Requests to it and below are taken; others are 404.
         body: What a body holds: ``"bytes"``, one record; ``"lines"``, a record in each line, as in
             NDJSON; ``"json"``, one record, or an array of them; ``"otlp-logs"``, logs of
-            OpenTelemetry as JSON (path ``/v1/logs``), a record for each with its resource and
-            scope; ``"auto"``, lines, JSON or bytes, as ``Content-Type`` says. Or a function of the
-            body's bytes that returns the records' bytes, called in a thread.
+            OpenTelemetry as protobuf or JSON (path ``/v1/logs``), a record for each as JSON with
+            its resource and scope; ``"auto"``, lines, JSON or bytes, as ``Content-Type`` says. Or a
+            function of the body's bytes that returns the records' bytes, called in a thread.
         columns: Whether ``path``, ``headers`` (but credentials), ``time``, ``key`` and ``remote``
             of each request are stored, as columns beside ``value``.
         values: Makes typed columns of the records, such as `JsonFormat`.

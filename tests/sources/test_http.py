@@ -23,6 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
 from penstock.sources import _http_server
 from penstock.sources._http_keys import Keys, entry_of
@@ -222,8 +228,35 @@ def test_each_log_record_of_opentelemetry_keeps_its_resource_and_scope() -> None
         assert [each["log"]["body"] for each in found] == [1, 2, 3]
         assert [each["scope"] for each in found] == [{"name": "s"}, {"name": "s"}, {}]
         assert found[2]["resource"] == resource
-        refused = send(address, b"\n\x00", {"Content-Type": "application/x-protobuf"})
+        refused = send(address, b"", {"Content-Type": "text/plain"})
         assert (refused.status, "application/json" in refused.text) == (415, True)
+
+
+def test_opentelemetrys_exporter_sends_the_same_as_protobuf() -> None:
+    with serving(path="/v1/logs", body="otlp-logs") as (running, address):
+        provider = LoggerProvider(Resource({"service.name": "a"}))
+        exporter = OTLPLogExporter(address)
+        provider.add_log_record_processor(SimpleLogRecordProcessor(exporter))
+        ids = NonRecordingSpan(SpanContext(0xAB << 120, 0xCD << 56, is_remote=False))
+        provider.get_logger("s").emit(
+            LogRecord(
+                body="é", severity_number=SeverityNumber.INFO, context=set_span_in_context(ids)
+            )
+        )
+        found = json.loads(running.wait_for_records(1)[0])
+        kinds = {"Content-Type": "application/x-protobuf"}
+        empty, wrong = send(address, b"", kinds), send(address, b"\n\x05x", kinds)
+        assert (empty.status, empty.text, empty.headers["Content-Type"]) == (
+            *(200, ""),
+            kinds["Content-Type"],
+        )
+        assert (wrong.status, "as protobuf" in wrong.text) == (400, True)
+        provider.shutdown()
+    assert found["resource"]["attributes"][0]["value"] == {"stringValue": "a"}
+    assert found["scope"]["name"] == "s"
+    log = found["log"]
+    assert (log["body"], log["severityNumber"]) == ({"stringValue": "é"}, 9)
+    assert (log["traceId"], log["spanId"]) == ("ab" + "0" * 30, "cd" + "0" * 14)
 
 
 def test_only_its_path_and_its_methods_are_taken() -> None:
