@@ -43,6 +43,7 @@ class TestRows:
             ("/cp", {"wal_sync": "interval"}, "a power loss but for the last moments"),
             ("/cp", {"wal_sync": "none"}, "survive the driver, and no power loss"),
             ("hdfs://n:8020/cp", {}, "survive the loss of a host and of the driver"),
+            ("s3://bucket/cp", {}, "survive the loss of a host and of the driver"),
         ],
     )
     def test_the_line_at_the_start_says_which_promise_holds(
@@ -77,7 +78,7 @@ class TestRows:
         assert choose(wal_sync="always").sync == "always"
 
     def test_other_file_systems_are_refused(self) -> None:
-        with pytest.raises(SettingError, match="a local file system or on HDFS"):
+        with pytest.raises(SettingError, match="on an object store such as s3://"):
             choose("s3a://bucket/cp")
 
     def test_a_checkpoint_directory_on_hdfs(self) -> None:
@@ -85,6 +86,14 @@ class TestRows:
         assert row.block_log_root == "hdfs://host:8020/cp/receivedData"
         assert row.driver_log_folder == "hdfs://host:8020/cp/receivedBlockMetadata"
         # What each host keeps besides goes with the application; the logs do not.
+        assert row.host_root == "/scratch/penstock-app-1/receivedData"
+        assert (row.scratch, row.keeps_blocks) == ("/scratch/penstock-app-1", True)
+        assert "loss of a host" in row.describe()
+
+    def test_a_checkpoint_directory_on_an_object_store(self) -> None:
+        row = choose("s3://bucket/cp/")
+        assert row.block_log_root == "s3://bucket/cp/receivedData"
+        assert row.driver_log_folder == "s3://bucket/cp/receivedBlockMetadata"
         assert row.host_root == "/scratch/penstock-app-1/receivedData"
         assert (row.scratch, row.keeps_blocks) == ("/scratch/penstock-app-1", True)
         assert "loss of a host" in row.describe()

@@ -428,14 +428,14 @@ def test_a_filter_of_files_must_be_a_function(ssc: StreamingContext, tmp_path: P
 # -- folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", ["s3://bucket/checkpoints", "gs://b/c", "file+x:/tmp"])
+@pytest.mark.parametrize("folder", ["s3a://bucket/checkpoints", "gs://b/c", "file+x:/tmp"])
 def test_a_checkpoint_directory_that_cannot_be_synced_is_refused(
     ssc: StreamingContext, folder: str
 ) -> None:
     with pytest.raises(SettingError) as caught:
         ssc.checkpoint(folder)
     assert folder in str(caught.value)
-    assert "on a local file system or on HDFS" in str(caught.value)
+    assert "on a local file system, on HDFS such as" in str(caught.value)
 
 
 def test_a_checkpoint_directory_that_cannot_be_made_is_refused(

@@ -40,6 +40,7 @@ from penstock.wal import (
     HdfsFileSystem,
     UnsupportedAddressError,
     is_on_hdfs,
+    is_on_objects,
     locate,
     normal_address,
 )
@@ -333,6 +334,8 @@ def _changed_ms(status: os.stat_result) -> int:
 
 def _address(directory: str) -> str:
     try:
+        if is_on_objects(directory):
+            raise UnsupportedAddressError(directory)
         return normal_address(directory)
     except UnsupportedAddressError as error:
         raise StreamGraphError(

@@ -170,9 +170,10 @@ class TestText:
             run.run(2)
         assert found == [["1"], ["1", "2"], ["2"]]
 
-    def test_other_file_systems_are_refused(self, sc: Any) -> None:
+    @pytest.mark.parametrize("address", ["s3a://bucket/folder", "s3://bucket/folder"])
+    def test_other_file_systems_are_refused(self, sc: Any, address: str) -> None:
         with batches(sc) as run, pytest.raises(StreamGraphError, match="or on HDFS"):
-            run.ssc.textFileStream("s3a://bucket/folder")
+            run.ssc.textFileStream(address)
 
     def test_a_bad_time_to_look_back_is_named(self, sc: Any, monkeypatch: Any) -> None:
         conf = sc.getConf().set("spark.streaming.minRememberDuration", "long")
