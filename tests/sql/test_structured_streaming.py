@@ -500,6 +500,19 @@ def test_a_receiver_that_is_refused_because_the_directory_was_removed_is_an_erro
             query.awaitTermination(WAIT_S)
 
 
+@pytest.mark.long
+def test_a_directory_that_was_removed_is_an_error_of_the_host_also_while_nothing_comes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # What is there is to go after ten seconds; then its driver log is found to be gone.
+    with hosting(spark, numbers(100), tmp_path / "host", retention=10) as host:
+        await_records(host, "numbers", 100)
+        shutil.rmtree(tmp_path / "host")
+        await_that("the removal is found", host.errors)
+        (error,) = host.errors()
+        assert "it was removed" in str(error)
+
+
 def test_a_stream_in_memory_alone_is_refused_where_it_would_stand_still(
     spark: SparkSession,
 ) -> None:

@@ -227,6 +227,31 @@ def test_a_program_without_states_may_be_upgraded_after_a_crash() -> None:
         assert [value for _, value in given(program, "in")] == [1, 2]
 
 
+def with_a_new_state(ssc: Any, world: World) -> None:
+    pairs = world.stream(ssc).named("orders")
+    world.keep(pairs, "in again")
+    world.keep(pairs.updateStateByKey(add).named("totals"), "state")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_that_were_under_way_go_into_a_state_that_the_new_version_adds(seed: int) -> None:
+    with Driven(without_states, chance=random.Random(seed)) as program:
+        program.version = "1"
+        program.start()
+        for value in (1, 10, 100):
+            receive(program, value)
+            program.advance(BATCH_MS, settle=False)
+        for _ in range(3 + seed):
+            program.step()
+        program.crash()
+        program.upgrade("2", with_a_new_state)
+        program.start()
+        receive(program, 1000)
+        program.advance(BATCH_MS)
+        made = [value for _, value in given(program, "in again")]
+        assert given(program, "state")[-1] == ("a", sum(made))
+
+
 def test_a_state_that_has_no_place_is_refused_with_both_names() -> None:
     with Driven(totals("totals")) as program:
         program.version = "1"
