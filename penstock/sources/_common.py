@@ -43,6 +43,14 @@ def check_installed(package: str, what: str, extra: str) -> None:
         raise MissingPackageError(what, packages, extra)
 
 
+def foreign_position(position: object, what: str) -> ValueError:
+    """Return the error for a position that is none of a source; `what` names it for people."""
+    return ValueError(
+        f"the position {position!r:.100} is of another source than {what}: give the stream "
+        "another name, or another checkpoint directory"
+    )
+
+
 class Reconnecting:
     """Says how long to wait before a server is asked again, and reports each outage once.
 

@@ -51,6 +51,10 @@ def _stem(path: str) -> tuple[str, str]:
     return folder, re.sub(r"[-._]\d+(?=[-._]|$)", "", name)
 
 
+def _head_length(place: int) -> int:
+    return next((length for length in _HEADS if length <= place), 0)
+
+
 @dataclass(eq=False, slots=True)
 class GrowingFile:
     """One file, and up to where it was read.
@@ -89,7 +93,7 @@ class GrowingFile:
 
     def head_length(self) -> int:
         """Return of how many first bytes the digest is."""
-        return next((length for length in _HEADS if length <= self.place), 0)
+        return _head_length(self.place)
 
     def is_begun_by(self, content: Content) -> bool:
         """Tell whether what was read of it is what another file begins with."""
@@ -211,16 +215,17 @@ class FileTable:
             file.path = path
             self._index(file)
 
-    def went_on(self, file: GrowingFile, place: int, data: bytes) -> None:
-        """A file was read up to a place; `data` are the last bytes of that, or all of them."""
-        before, file.place = file.head_length(), place
-        file.tail = (file.tail + data)[-TAIL:]
+    def went_on(self, file: GrowingFile, data: memoryview) -> None:
+        """A file was read on, by `data`."""
+        before, first = file.head_length(), file.tail + data[: _HEADS[0]]
+        file.place += len(data)
+        file.tail = (file.tail + data[-TAIL:])[-TAIL:]
         file.sum = zlib.crc32(file.tail)
         self.changed[file.number] = file
         if file.head_length() != before:
-            assert file.content is not None
+            # Not read from the file: it may have been truncated since.
             self._leave_index(file)
-            file.head = _digest(read(file.content, 0, file.head_length()))
+            file.head = _digest(first[: file.head_length()])
             self._index(file)
 
     def forget(self, file: GrowingFile) -> None:
@@ -273,7 +278,17 @@ class FileTable:
 
         Returns:
             What is to be read of it; None: it may be a copy that is being made.
+
+        Raises:
+            OSError: It cannot be read; it is closed.
         """
+        try:
+            return self._meet(path, content)
+        except OSError:
+            content.close()
+            raise
+
+    def _meet(self, path: str, content: Content) -> GrowingFile | None:
         length = content.length()
         known = self._known(path, content, length)
         for file in known:
@@ -309,19 +324,25 @@ class FileTable:
         return found
 
     def _is_being_copied(self, file: GrowingFile, content: Content, length: int) -> bool:
-        """Tell whether a file is the beginning of another, which is there."""
+        """Tell whether a file is the beginning of another, which is there, or was just now."""
         if file.key is None:
             return False
         if file.content is None:
             with suppress(OSError):
                 file.content = self._opener(file.path)
         original = file.content
-        if original is None or original.is_final or original.key != file.key:
+        if original is not None and original.key != file.key:
+            file.close()
+            original = None
+        if original is None or not file.is_begun_by(original):
+            return True  # it has changed since it was looked at: the next look says what it is
+        if original.is_final:
             return False
         size = min(_ALIKE, length)
         return read(content, length - size, size) == read(original, length - size, size)
 
     def _take_over(self, file: GrowingFile, content: Content, path: str, place: int) -> None:
+        self.stand_at(file, content, place)
         self._held.pop(content.key, None)
         self.gone.pop(file.number, None)
         if self._gone_from.get(file.path) is file:
@@ -329,20 +350,18 @@ class FileTable:
         file.key = content.key
         file.missing_since_s = 0.0
         self.by_key[content.key] = file
-        self.stand_at(file, content, place)
         self.moved(file, path)
 
     def stand_at(self, file: GrowingFile, content: Content, place: int) -> None:
-        """Let a file be read from a place on."""
+        """Let a file be read from a place on; if its content cannot be read, it is as it was."""
+        head = _digest(read(content, 0, _head_length(place)))
+        size = min(TAIL, place)
+        tail = read(content, place - size, size)
         self._leave_index(file)
         file.content = content
-        file.place = place
+        file.place, file.head, file.tail, file.sum = place, head, tail, zlib.crc32(tail)
         file.size = -1
         file.skipped = 0
-        file.head = _digest(read(content, 0, file.head_length()))
-        size = min(TAIL, place)
-        file.tail = read(content, place - size, size)
-        file.sum = zlib.crc32(file.tail)
         file.is_checked = True
         self._index(file)
         self.changed[file.number] = file

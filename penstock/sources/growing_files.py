@@ -29,10 +29,11 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,7 @@ from penstock.receiver import (
     RecordTooLargeError,
 )
 from penstock.receiver.door import acknowledge_nothing
+from penstock.sources._common import foreign_position
 from penstock.sources._file_content import (
     CompressedContent,
     Content,
@@ -56,7 +58,7 @@ from penstock.sources._file_content import (
     open_content,
     read,
 )
-from penstock.sources._growing_file import TAIL, FileTable, GrowingFile
+from penstock.sources._growing_file import FileTable, GrowingFile
 from penstock.threads import OwnedThread
 
 _LOOK_S = 0.25
@@ -70,8 +72,11 @@ _OPEN_FILES = 512
 _PLACE_BYTES = 40 << 10
 """About the bytes of the places that go with one call, which takes 64 KB."""
 _QUIET_S = 10.0
+_BEGINS = "begins at the end"
+"""A key of the position, until the places of all files that were there at first are durable."""
 _START = 64 << 10
 _JOIN_S = 5.0
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -171,11 +176,18 @@ class _Reading:
     def __init__(self, receiver: GrowingFilesReceiver, stopping: threading.Event) -> None:
         self._receiver = receiver
         self._stopping = stopping
-        self._files = FileTable(receiver.lastPosition, self._open)
-        self._begins_at_end = receiver.start == "end" and receiver.lastPosition is None
+        place = receiver.lastPosition
+        if place is None:
+            place = {_BEGINS: receiver.start == "end"}
+        try:
+            self._begins_at_end = place.pop(_BEGINS, False)
+            self._files = FileTable(place, self._open)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise foreign_position(place, "growing files") from error
         self._paths: list[str] = []
         self._later: dict[Key, _Later] = {}
         self._told: set[str] = set()
+        self._due: list[tuple[GrowingFile, os.stat_result]] = []
         self._inodes: dict[str, dict[int, str]] = {}
         self._is_paths_old = True
         self._opened: OrderedDict[int, GrowingFile] = OrderedDict()
@@ -216,11 +228,13 @@ class _Reading:
 
     def _discover(self) -> set[str]:
         self._is_paths_old = False
-        return {
-            os.path.normpath(path)
-            for pattern in self._receiver.patterns
-            for path in glob.iglob(pattern, recursive=True)
-        }
+        found: set[str] = set()
+        for pattern in self._receiver.patterns:
+            paths = set(map(os.path.normpath, glob.iglob(pattern, recursive=True)))
+            if not paths:
+                self._tell(pattern, f"No file matches {pattern} yet; it is looked for each second")
+            found |= paths
+        return found
 
     def _look(self) -> bool:
         """Look at all files once, and read those that changed; return whether there was one."""
@@ -237,7 +251,7 @@ class _Reading:
                 continue
             if stat.S_ISREG(status.st_mode):
                 found.setdefault((status.st_dev, status.st_ino), (path, status))
-        due: list[GrowingFile] = []
+        due = self._due = []
         files = self._files
         for file in list(files.by_key.values()):
             assert file.key is not None
@@ -256,17 +270,14 @@ class _Reading:
                 file.size,
                 file.changed_ns,
             ):
-                renewed = self._ready(file, status)
-                if renewed is not None:
-                    due.append(renewed)
+                self._find(file.path, status, partial(self._ready, file))
         for path, status in found.values():
-            if status.st_size and (new := self._meet(path, status)) is not None:
-                due.append(new)
+            if status.st_size:
+                self._find(path, status, partial(self._meet, path))
         if self._begins_at_end:
-            self._begin_at_end(due)
-            due = []
-        for file in due:
-            self._read(file)
+            for file, status in due:
+                self._tried(file.path, status, partial(self._pass_over, file))
+            self._tell_begin()
         self._store()
         for file in files.old():
             self._drop(file)
@@ -278,25 +289,53 @@ class _Reading:
             self._told.add(path)
             self._receiver.reportError(message, error)
 
+    def _find(
+        self,
+        path: str,
+        status: os.stat_result,
+        step: Callable[[os.stat_result], GrowingFile | None],
+    ) -> None:
+        """Find out which file it is, and read it at once: the next may be a copy of it."""
+        file = self._tried(path, status, step)
+        if file is None:
+            return
+        self._due.append((file, status))
+        if self._begins_at_end:
+            return
+        if self._tried(file.path, status, partial(self._read, file)) is None:
+            file.size = -1  # it is looked at again, though it does not change
+
+    def _tried(
+        self, path: str, status: os.stat_result, step: Callable[[os.stat_result], _T | None]
+    ) -> _T | None:
+        """Do something with a file; what fails is done again after a pause."""
+        key = status.st_dev, status.st_ino
+        later, began_s = self._later.get(key), time.monotonic()
+        if later is not None and began_s < later.look_s:
+            return None
+        try:
+            result = step(status)
+            if result is not None:
+                self._later.pop(key, None)
+            return result
+        except FileNotFoundError:
+            self._is_paths_old = True
+        except OSError as error:
+            self._wait(path, status, began_s, error)
+        return None
+
     # -- which file it is ------------------------------------------------------------------------
 
     def _ready(self, file: GrowingFile, status: os.stat_result) -> GrowingFile | None:
         """Return what is to be read of a file that changed; None: nothing."""
         if isinstance(file.content, CompressedContent):
             file.close()  # it was written again
-        began_s = time.monotonic()
-        try:
-            if not self._opens(file):
-                return None
-            content = file.content
-            assert content is not None
-            if not file.is_checked and not file.check(content):
-                return self._files.renew(file)
-            if content.length() < file.place:
-                return self._files.renew(file)
-        except OSError as error:
-            self._wait(file.path, status, began_s, error)
+        if not self._opens(file):
             return None
+        content = file.content
+        assert content is not None
+        if (not file.is_checked and not file.check(content)) or content.length() < file.place:
+            return self._files.renew(file)
         file.size, file.changed_ns = status.st_size, status.st_mtime_ns
         return file
 
@@ -312,29 +351,19 @@ class _Reading:
         self._opened.move_to_end(file.number)
         while len(self._opened) > _OPEN_FILES:
             self._opened.popitem(last=False)[1].close()
-        self._told.discard(file.path)
         return True
 
     def _meet(self, path: str, status: os.stat_result) -> GrowingFile | None:
-        key = status.st_dev, status.st_ino
-        later = self._later.get(key)
-        if later is not None and time.monotonic() < later.look_s:
-            return None
         began_s = time.monotonic()
-        try:
-            content = self._open(path)
-            if content.key != key:
-                self._is_paths_old = True
-                content.close()
-                return None
-            file = self._files.meet(path, content)
-        except OSError as error:
-            self._wait(path, status, began_s, error)
+        content = self._open(path)
+        if content.key != (status.st_dev, status.st_ino):
+            self._is_paths_old = True
+            content.close()
             return None
+        file = self._files.meet(path, content)
         if file is None:
             self._wait(path, status, began_s)
             return None
-        self._later.pop(key, None)
         self._opens(file)
         file.size, file.changed_ns = status.st_size, status.st_mtime_ns
         return file
@@ -342,7 +371,7 @@ class _Reading:
     def _wait(
         self, path: str, status: os.stat_result, began_s: float, error: OSError | None = None
     ) -> None:
-        """Look at a file again later: it is being written, or cannot be opened."""
+        """Look at a file again later: it is being written, or cannot be read."""
         now_s = time.monotonic()
         key = status.st_dev, status.st_ino
         later = self._later.get(key)
@@ -354,7 +383,7 @@ class _Reading:
         if isinstance(error, CutContentError):
             if now_s >= later.since_s + _QUIET_S:
                 self._tell(path, f"{error}; nothing of it is stored", error)
-        elif error is not None and not isinstance(error, FileNotFoundError):
+        elif error is not None:
             self._tell(path, f"{path} cannot be read: {error}", error)
 
     def _aside(self, file: GrowingFile) -> os.stat_result | None:
@@ -382,7 +411,11 @@ class _Reading:
     def _read_last(self, file: GrowingFile) -> None:
         """Read what is left of a file that has no name any more."""
         if file.content is not None and file.is_checked:
-            self._read(file)
+            try:
+                while self._read(file):
+                    pass
+            except OSError as error:
+                self._tell(file.path, f"{file.path}, deleted, cannot be read: {error}", error)
             self._store()
             self._keep_rest(file)
         self._files.lost(file)
@@ -401,27 +434,34 @@ class _Reading:
         else:
             self._files.forget(file)
 
-    def _begin_at_end(self, due: list[GrowingFile]) -> None:
-        """Pass over what is there at the first start of a stream."""
-        for file in due:
-            content = file.content
-            assert content is not None
-            end = content.length()
-            # A line that is being written is read from its beginning on.
-            begin = max(0, end - self._receiver.maxLine)
-            last = read(content, begin, end - begin)
-            cut = last.rfind(b"\n") + 1
-            if cut:
-                self._files.went_on(file, begin + cut, last[:cut])
+    def _pass_over(self, file: GrowingFile, status: os.stat_result | None = None) -> None:
+        """Pass over what a file has, but for a line that is being written."""
+        if not self._opens(file):
+            return
+        content = file.content
+        assert content is not None
+        end = content.length()
+        begin = max(0, end - self._receiver.maxLine)
+        cut = read(content, begin, end - begin).rfind(b"\n") + 1
+        if cut:
+            self._files.stand_at(file, content, begin + cut)
+
+    def _tell_begin(self) -> None:
+        """Store where all files stand that were there; until that is durable it is done again."""
         self._begins_at_end = False
-        self._receiver.store([], self._place(), acknowledge_nothing)
+        while self._files.changed:
+            place = self._place()
+            begun = PositionChanges({**place, _BEGINS: True})
+            self._receiver.store([], begun, acknowledge_nothing)
+            self._is_told(place)
+        self._receiver.store([], PositionChanges({_BEGINS: None}), acknowledge_nothing)
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _read(self, file: GrowingFile) -> None:
-        """Read a file up to its end, or for its turn."""
-        with suppress(OSError):  # many are read: it was closed since it was looked at
-            self._opens(file)
+    def _read(self, file: GrowingFile, status: os.stat_result | None = None) -> bool:
+        """Read a file up to its end, or for its turn; return whether there may be more."""
+        if not self._opens(file):
+            return False
         for _ in range(_TURN):
             self._go_on()
             content = file.content
@@ -432,10 +472,12 @@ class _Reading:
             if before != file.tail:
                 self._store()
                 self._files.renew(file)
-                return
+                return False
             if not self._take(file, content, count, len(view)):
-                return
+                self._told.discard(file.path)
+                return False
         file.size = -1
+        return True
 
     def _take(self, file: GrowingFile, content: Content, count: int, room: int) -> bool:
         """Take the whole lines of what was read; return whether there may be more."""
@@ -444,8 +486,7 @@ class _Reading:
         if cut:
             self._parts.append((file, file.place, begin, cut))
             self._filled = cut
-            last = bytes(self._buffer[max(begin, cut - TAIL) : cut])
-            self._files.went_on(file, file.place + cut - begin, last)
+            self._files.went_on(file, memoryview(self._buffer)[begin:cut])
             self._place_bytes += _place_bytes(file)
             if cut >= self._size // 2 or self._place_bytes > _PLACE_BYTES:
                 self._store()
@@ -491,7 +532,9 @@ class _Reading:
             self._files.stand_at(file, file.content, end)
         else:
             self._files.forget(file)
-        self._receiver.discard(data, reason, self._place())
+        place = self._place()
+        self._receiver.discard(data, reason, place)
+        self._is_told(place)
 
     def _store(self) -> None:
         if not self._filled:
@@ -503,6 +546,7 @@ class _Reading:
             else:
                 lines = memoryview(self._buffer)[: self._filled]
                 self._receiver.store(lines, place, acknowledge_nothing, self._receiver.framing)
+            self._is_told(place)
         except RecordTooLargeError as error:
             # Together they fit into no block: fewer do.
             self._size = max(_LEAST_BUFFER, min(self._size * 7 // 8, error.limit))
@@ -545,8 +589,11 @@ class _Reading:
                 if size > _PLACE_BYTES:
                     continue  # with the next records: until then it is as it was
             place[str(number)] = file.as_position() if file is not None and file.place else None
-            del changed[number]
         return place
+
+    def _is_told(self, place: PositionChanges) -> None:
+        for number in place:
+            del self._files.changed[int(number)]
 
 
 def _place_bytes(file: GrowingFile | None) -> int:

@@ -89,8 +89,7 @@ class FrameTooLargeError(WireError):
         super().__init__(
             peer,
             f"a frame of {size_bytes} bytes to or from {peer} is larger than the limit of "
-            f"{limit_bytes} bytes; send fewer blocks in one message, or raise the limit on both "
-            "ends",
+            f"{limit_bytes} bytes: raise spark.penstock.maxFrameSize",
         )
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import logging
 import logging.handlers
@@ -18,7 +19,10 @@ from typing import Any
 
 import pytest
 
-from penstock.sources import growing_files
+from penstock.receiver import ReceiverFailedError
+from penstock.sources import _growing_file, growing_files
+from penstock.sources._file_content import Content, PlainContent, open_content
+from penstock.sources._growing_file import FileTable
 from penstock.sources.growing_files import GrowingFilesReceiver
 from penstock.testing import RunningReceiver, crash_test, run_receiver
 from tests.bounds import HANG_S
@@ -280,7 +284,10 @@ def test_a_folder_that_appears_later_is_found(folder: Path) -> None:
         assert running.wait_for_records(2) == ["one", "two"]
 
 
-def test_files_of_the_same_content_are_all_stored_and_links_are_not(folder: Path) -> None:
+def test_files_of_the_same_content_are_all_stored_and_links_are_not(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_growing_file, "_HOLD_S", 0.5)
     for number in range(5):
         append(folder / f"app-{number}.log", *lines(0, 10))
     os.link(folder / "app-0.log", folder / "linked.log")
@@ -376,6 +383,162 @@ def test_a_stream_may_begin_at_the_end_of_what_is_there(folder: Path) -> None:
         assert sorted(found) == ["another", "the line that is being written"]
 
 
+def test_the_end_of_many_files_is_kept_over_a_restart(folder: Path) -> None:
+    count = 700  # more than may be open, and more than one block's position takes
+    for number in range(count):
+        append(folder / f"{number}-of-many-files-of-an-application.log", "there at first")
+    with reading(folder / "*.log", start="end") as running:
+        end_s = time.monotonic() + HANG_S
+        while len(running.position or ()) < count or growing_files._BEGINS in running.position:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        running.restart()
+        running.wait_for_event("registered", 2)
+        for number in range(count):
+            append(folder / f"{number}-of-many-files-of-an-application.log", f"new {number}")
+        found = running.wait_for_records(count)
+        assert sorted(found) == sorted(f"new {number}" for number in range(count))
+
+
+def test_a_start_at_the_end_that_was_killed_half_way_begins_there_again(folder: Path) -> None:
+    append(folder / "app.log", "there at first")
+    position = {growing_files._BEGINS: True}
+    with reading(folder / "*.log", start="end", after=position) as running:
+        end_s = time.monotonic() + HANG_S
+        while len(running.position or ()) != 1 or growing_files._BEGINS in running.position:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        append(folder / "app.log", "new")
+        assert running.wait_for_records(1) == ["new"]
+
+
+def test_a_copy_that_is_seen_together_with_its_original_is_not_stored_again(folder: Path) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 50))
+    shutil.copy(log, folder / "app.log.1")
+    with reading(folder / "app.log*") as running:
+        running.wait_for_records(50)
+        log.write_text("")
+        append(log, "after it was truncated")
+        assert running.wait_for_records(51) == [*lines(0, 50), "after it was truncated"]
+
+
+@pytest.mark.parametrize("became", ["truncated", "deleted"])
+def test_a_copy_is_gone_on_with_if_its_original_has_just_changed(folder: Path, became: str) -> None:
+    """It is looked at after the original, of which the look has seen nothing yet."""
+    log, copy = folder / "app.log", folder / "app.log.1"
+    append(log, *lines(0, 50))
+    table = FileTable(None, lambda path: open_content(path, lambda: None))
+    file = table.meet(str(log), open_content(str(log), lambda: None))
+    assert file is not None
+    table.went_on(file, memoryview(log.read_bytes()))
+    shutil.copy(log, copy)
+    if became == "truncated":
+        log.write_text("another")
+    else:
+        file.close()
+        log.unlink()
+    assert table.meet(str(copy), open_content(str(copy), lambda: None)) is None
+    if became == "truncated":
+        table.renew(file)
+    else:
+        table.lost(file)
+    assert table.meet(str(copy), open_content(str(copy), lambda: None)) is file
+    assert file.place == copy.stat().st_size
+
+
+def test_what_begins_a_file_is_known_though_it_was_truncated_while_it_was_read(
+    folder: Path,
+) -> None:
+    log, copy = folder / "app.log", folder / "app.log.1"
+    append(log, *lines(0, 50))
+    table = FileTable(None, lambda path: open_content(path, lambda: None))
+    file = table.meet(str(log), open_content(str(log), lambda: None))
+    assert file is not None
+    data = log.read_bytes()
+    shutil.copy(log, copy)
+    log.write_text("another\n" * 50)
+    for part in (data[:100], data[100:200], data[200:]):
+        table.went_on(file, memoryview(part))
+    table.renew(file)
+    assert table.meet(str(copy), open_content(str(copy), lambda: None)) is file
+
+
+def test_a_deleted_file_that_is_open_is_read_to_its_end_however_much_is_left(
+    folder: Path,
+) -> None:
+    log, count = folder / "app.log", 100_000
+    append(log, "first")
+    with reading(
+        log, maxLine=64 << 10, settings={"spark.streaming.blockQueueSize": "2"}
+    ) as running:
+        running.wait_for_records(1)
+        running.hold()
+        append(log, *lines(0, count))
+        log.unlink()
+        running.go_on()
+        assert running.wait_for_records(1 + count)[1:] == lines(0, count)
+
+
+def test_a_file_that_cannot_be_read_is_told_once_and_lets_others_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bad(PlainContent):
+        """There is no real disk here with a sector that cannot be read."""
+
+        is_bad = True
+
+        def read_into(self, place: int, view: memoryview, before: int = 0) -> tuple[bytes, int]:
+            if self.is_bad and len(view) > 1024:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read_into(place, view, before)
+
+    def opened(path: str, go_on: Callable[[], object]) -> Content:
+        return Bad(path) if path.endswith("bad.log") else open_content(path, go_on)
+
+    monkeypatch.setattr(growing_files, "open_content", opened)
+    append(folder / "bad.log", "read in the end")
+    append(folder / "good.log", "one")
+    with reading(folder / "*.log") as running:
+        running.wait_for_error("bad.log cannot be read")
+        assert running.wait_for_records(1) == ["one"]
+        append(folder / "good.log", "two")
+        assert running.wait_for_records(2) == ["one", "two"]
+        Bad.is_bad = False
+        assert running.wait_for_records(3) == ["one", "two", "read in the end"]
+        assert len(running.errors) == 1
+
+
+def test_what_cannot_be_read_leaves_no_file_open(folder: Path) -> None:
+    bad = Path("/sys/class/net/lo/speed")  # there, and an error when it is read
+    if not bad.exists():
+        pytest.skip("platform: no /sys/class/net/lo/speed")
+    table = FileTable(None, lambda path: open_content(path, lambda: None))
+    content = open_content(str(bad), lambda: None)
+    with pytest.raises(OSError, match="Invalid argument"):
+        table.meet(str(bad), content)
+    with pytest.raises(OSError, match="Bad file"):
+        content.length()
+
+
+def test_a_pattern_that_no_file_matches_is_told(folder: Path) -> None:
+    with reading(folder / "ap.log") as running:
+        assert f"No file matches {folder}/ap.log yet" in running.wait_for_error("No file")
+        append(folder / "ap.log", "one")
+        assert running.wait_for_records(1) == ["one"]
+        assert len(running.errors) == 1
+
+
+@pytest.mark.parametrize("position", [{"stream": "arn"}, "17", {"1": 5}])
+def test_a_position_of_another_source_is_refused(folder: Path, position: Any) -> None:
+    append(folder / "app.log", "one")
+    with (
+        pytest.raises(ReceiverFailedError, match="is of another source than growing files"),
+        reading(folder / "app.log", after=position) as running,
+    ):
+        running.stop()
+
+
 def test_blocks_that_are_small_take_what_fits(folder: Path) -> None:
     append(folder / "app.log", *lines(0, 5000))
     settings = {"spark.penstock.block.maxSize": "100k", "spark.penstock.memory.size": "2m"}
@@ -425,7 +588,7 @@ class Writing:
                 self.written += texts
             if turn % 6 == 5:
                 self.rotate()
-            self.done.wait(0.05)
+            self.done.wait(0.1)
 
     def rotate(self) -> None:
         log = self.folder / "app.log"
@@ -446,6 +609,10 @@ class Writing:
 
     def expected(self) -> list[str]:
         return [text for name in ("app", "other") for text in lines(0, 500, name)]
+
+
+# So slow that there are several blocks, also where a process takes seconds to start.
+SLOW = {"spark.streaming.blockInterval": "20ms", "spark.streaming.receiver.maxRate": "300"}
 
 
 def logs_that_rotate(tmp_path: Path) -> Callable[[], Any]:
@@ -474,7 +641,7 @@ def test_each_line_is_stored_once_over_kills_and_rotations(tmp_path: Path) -> No
         claim="exactly once",
         kills=3,
         seed=7,
-        settings={"spark.streaming.blockInterval": "20ms"},
+        settings=SLOW,
     )
 
 
@@ -487,6 +654,6 @@ def test_each_line_is_stored_once_over_many_kills_and_rotations(tmp_path: Path) 
         logs_that_rotate(tmp_path),
         claim="exactly once",
         kills=20,
-        settings={"spark.streaming.blockInterval": "20ms"},
+        settings=SLOW,
     )
     assert sum(report.kills.values()) >= 20

@@ -261,7 +261,9 @@ def test_a_message_over_the_limit_is_refused_where_it_is_made(make_server, make_
     options = WireOptions(max_frame_bytes=1000)
     client = make_client(make_server(options=options).start(), options=options)
     client.connect()
-    with pytest.raises(FrameTooLargeError, match="1000 bytes") as caught:
+    with pytest.raises(
+        FrameTooLargeError, match=r"1000 bytes: raise spark.penstock.maxFrameSize"
+    ) as caught:
         client.ask(Refused("x" * 1000))
     assert caught.value.limit_bytes == 1000
     assert client.ask(Ok()) == Ok()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.backoff import Backoff
 from penstock.receiver import PositionChanges, ReceiverStoppedError, RecordTooLargeError
 from penstock.sources._aws import AwsError, Outage, Trouble, meaning_of
+from penstock.sources._common import foreign_position
 from penstock.sources.kinesis._packed import unpack
 from penstock.threads import OwnedThread
 
@@ -122,10 +123,7 @@ class Reading:
         listed = self._listed(found["StreamARN"])
         is_first, place = not self._arn, receiver.lastPosition
         if place is not None and not (isinstance(place, dict) and _STREAM in place):
-            raise ValueError(
-                f"the position {place!r:.100} is of another source than Kinesis: give the stream "
-                "another name, or another checkpoint directory"
-            )
+            raise foreign_position(place, "Kinesis")
         if not is_first:
             place = {_STREAM: self._arn, _MADE: self._made_ms}
         self._arn, self._made_ms = found["StreamARN"], made_ms
