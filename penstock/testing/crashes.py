@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.testing.driver import ReceiverTestError, TestDriver
 
@@ -150,11 +151,16 @@ def crash_test(
         idle_s: An attempt that nothing comes from for that long is taken to have all there is.
 
     Raises:
+        PenstockError: An argument is not accepted.
         ClaimNotHeldError: With the fewest kills that show it.
         ReceiverTestError: An attempt failed, or did not end when it was stopped.
     """
     if claim not in ("at least once", "exactly once"):
         raise PenstockError(f"a claim is 'at least once' or 'exactly once', and not {claim!r}")
+    numbers: dict[str, object] = {"kills": kills, "idle_s": idle_s}
+    for name, given in numbers.items():
+        if not isinstance(given, (int, float)) or not given > 0:
+            raise PenstockError(refused(name, given, "a number above 0"))
     seed = random.randrange(1 << 32) if seed is None else seed
     chance = random.Random(seed)
     done: Counter[str] = Counter()
@@ -303,6 +309,17 @@ class _Trial(Generic[S]):
 def _more_of(records: list[Any], others: list[Any]) -> list[Any]:
     """Return what is more often among records than among others."""
     # By what they are, as not all records can be hashed.
-    by_name = {repr(record): record for record in records}
-    more = Counter(map(repr, records)) - Counter(map(repr, others))
+    by_name = {_name(record): record for record in records}
+    more = Counter(map(_name, records)) - Counter(map(_name, others))
     return [by_name[name] for name in more.elements()]
+
+
+def _name(record: Any) -> str:
+    """Return what is the same of two records that are the same."""
+    if type(record) is dict:  # Whatever the order of its fields.
+        parts = sorted((repr(key), _name(value)) for key, value in record.items())
+        return f"{{{', '.join(f'{key}: {value}' for key, value in parts)}}}"
+    shown: object = type(record).__repr__
+    if shown is object.__repr__:  # It would tell where in memory it is.
+        return f"{type(record).__qualname__} {_name(getattr(record, '__dict__', {}))}"
+    return repr(record)

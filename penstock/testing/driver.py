@@ -15,7 +15,8 @@ import msgspec
 from pyspark import StorageLevel, cloudpickle
 
 from penstock.blockstore import BlockAccess, read_block
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SettingError
+from penstock.host.receiver_arguments import check_picklable
 from penstock.position_changes import StandingPosition
 from penstock.receiver import BlockLogs, ReceiverLaunch, as_receiver
 from penstock.settings import Settings
@@ -83,6 +84,10 @@ class TestDriver:
         self.events: list[str] = []
         self.addresses: tuple[str, ...] = ()
         self.failed_for_good: str | None = None
+        for key in settings:
+            if not key.startswith("spark."):
+                accepted = "keys begin with spark.; docs/settings.md has all"
+                raise SettingError(key, str(settings[key]), accepted)
         pairs = {"spark.penstock.memory.size": "64m", **settings}
         self.settings = replace(
             Settings.from_pairs([(key, str(value)) for key, value in pairs.items()]),
@@ -102,10 +107,12 @@ class TestDriver:
         """Return all that one attempt of a receiver needs; the one before is over."""
         with self.changed:
             self._peer = None
+        adapted = as_receiver(receiver)
+        check_picklable(adapted, type(receiver).__name__, _STREAM)
         return ReceiverLaunch(
             stream_id=_STREAM,
             attempt=uuid.uuid4().hex,
-            receiver=cloudpickle.dumps(as_receiver(receiver)),  # type: ignore[no-untyped-call]
+            receiver=cloudpickle.dumps(adapted),  # type: ignore[no-untyped-call]
             link=ApplicationLink(self._secret, self._address),
             application_id="penstock-testing",
             settings=self.settings,
@@ -218,20 +225,34 @@ class TestDriver:
             blocks = list(self.blocks)
         return read_back(blocks)
 
-    def wait_for(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
+    def wait_for(
+        self, holds: Callable[[], bool], timeout_s: float, what: str, is_over: Callable[[], bool]
+    ) -> None:
         """Wait until something holds.
 
+        Args:
+            holds: Says whether it does; called when something has changed.
+            timeout_s: For how long.
+            what: What it is, for people.
+            is_over: Says whether nothing more can come: the attempt has ended.
+
         Raises:
-            ReceiverTestError: It did not within `timeout_s` seconds.
+            ReceiverTestError: It did not within `timeout_s` seconds, or the attempt ended before.
         """
         with self.changed:
-            if self.changed.wait_for(holds, timeout_s):
+            self.changed.wait_for(lambda: holds() or is_over(), timeout_s)
+            if holds():
                 return
+            until = "before the receiver ended" if is_over() else f"within {timeout_s:g} s"
             errors = "; it reported " + "\n".join(self.errors) if self.errors else ""
             raise ReceiverTestError(
-                f"no {what} within {timeout_s:g} s: {self.count} records came, events "
-                f"{self.events}{errors}"
+                f"no {what} {until}: {self.count} records came, events {self.events}{errors}"
             )
+
+    def note_end(self) -> None:
+        """Have who waits look whether the attempt has ended."""
+        with self.changed:
+            self.changed.notify_all()
 
     def close(self) -> None:
         """End."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.dead_letters import letters
+from penstock.errors import IllegalStateError
 from penstock.receiver import run_receiver as run_attempt
 from penstock.testing import disks
-from penstock.testing.driver import TestDriver
+from penstock.testing.driver import ReceiverTestError, TestDriver
 from penstock.threads import OwnedThread
 from penstock.wire.messages import RestartReceiver, SealBlock
 
@@ -25,6 +27,8 @@ class RunningReceiver:
     def __init__(self, driver: TestDriver, receiver: object) -> None:
         self._driver = driver
         self._receiver = receiver
+        self._has_ended = threading.Event()
+        self._has_ended.set()
         self.start()
 
     @property
@@ -67,10 +71,11 @@ class RunningReceiver:
         """Wait until that many records are durable and reported, and return all.
 
         Raises:
-            ReceiverTestError: They did not come within `timeout_s` seconds; it says what did.
+            ReceiverTestError: They did not come within `timeout_s` seconds, or before the receiver
+                ended. It says what came.
         """
         driver = self._driver
-        driver.wait_for(lambda: driver.count >= count, timeout_s, f"{count} records")
+        self._wait_for(lambda: driver.count >= count, timeout_s, f"{count} records")
         return driver.records()
 
     def wait_for_addresses(self, timeout_s: float = _WAIT_S) -> tuple[str, ...]:
@@ -80,7 +85,7 @@ class RunningReceiver:
             ReceiverTestError: It did not within `timeout_s` seconds.
         """
         driver = self._driver
-        driver.wait_for(lambda: bool(driver.addresses), timeout_s, "address")
+        self._wait_for(lambda: bool(driver.addresses), timeout_s, "address")
         return driver.addresses
 
     def wait_for_error(self, text: str, timeout_s: float = _WAIT_S) -> str:
@@ -94,7 +99,7 @@ class RunningReceiver:
         def found() -> list[str]:
             return [error for error in driver.errors if text in error]
 
-        driver.wait_for(lambda: bool(found()), timeout_s, f"error with {text!r}")
+        self._wait_for(lambda: bool(found()), timeout_s, f"error with {text!r}")
         return found()[0]
 
     def wait_for_event(self, event: str, count: int = 1, timeout_s: float = _WAIT_S) -> None:
@@ -105,7 +110,10 @@ class RunningReceiver:
         """
         driver = self._driver
         what = f"{event!r} for the time no. {count}"
-        driver.wait_for(lambda: driver.events.count(event) >= count, timeout_s, what)
+        self._wait_for(lambda: driver.events.count(event) >= count, timeout_s, what)
+
+    def _wait_for(self, holds: Callable[[], bool], timeout_s: float, what: str) -> None:
+        self._driver.wait_for(holds, timeout_s, what, self._has_ended.is_set)
 
     def hold(self) -> None:
         """Let the driver answer nothing: queue and `store` fill up, and nothing is acknowledged."""
@@ -136,15 +144,25 @@ class RunningReceiver:
         self._driver.send(RestartReceiver("the test asked for it"))
 
     def start(self) -> None:
-        """Start another attempt after a `stop`, which goes on from the stream's last position."""
+        """Start another attempt after a `stop`, which goes on from the stream's last position.
+
+        Raises:
+            IllegalStateError: The last one has not ended.
+        """
+        if not self._has_ended.is_set():
+            raise IllegalStateError("the receiver runs: call stop() before it is started again")
         self._error: BaseException | None = None
         launch = self._driver.launch(self._receiver)
+        self._has_ended.clear()
 
         def run() -> None:
             try:
                 run_attempt(launch, ensure_block_server=lambda launch: None)
             except BaseException as error:  # noqa: BLE001  # of an attempt; `stop` raises it
                 self._error = error
+            finally:
+                self._has_ended.set()
+                self._driver.note_end()
 
         self._thread = OwnedThread(run, "testing-receiver")
         self._thread.start()
@@ -153,7 +171,7 @@ class RunningReceiver:
         """Stop gracefully; all that was stored is durable then. May be called again.
 
         Raises:
-            ReceiverTestError: It has not ended within `timeout_s` seconds.
+            ReceiverTestError: It has not ended within `timeout_s` seconds; or it cannot work.
             ReceiverFailedError: The attempt ended by an error.
         """
 
@@ -164,6 +182,8 @@ class RunningReceiver:
         self._driver.stop(has_ended, timeout_s)
         if self._error is not None:
             raise self._error
+        if self._driver.failed_for_good is not None:
+            raise ReceiverTestError(f"the receiver cannot work: {self._driver.failed_for_good}")
 
 
 @contextlib.contextmanager

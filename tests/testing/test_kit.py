@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver import Receiver, ReceiverFailedError, receiver
 from penstock.testing import (
     CRASH_POINTS,
@@ -21,6 +22,8 @@ from penstock.testing import (
     crash_test,
     run_receiver,
 )
+from penstock.testing.crashes import _more_of
+from penstock.tracker.errors import ReceiverPickleError
 from tests.bounds import HANG_S
 
 SMALL = {"spark.streaming.blockInterval": "10ms"}
@@ -163,7 +166,7 @@ def test_an_error_of_the_receiver_is_seen_with_its_traceback() -> None:
         running = opened.enter_context(run_receiver(Lines(("127.0.0.1", 1)), settings=SMALL))
         error = running.wait_for_error("ConnectionRefusedError", HANG_S)
         assert "in onStart" in error
-        with pytest.raises(ReceiverTestError, match="no 1 records within"):
+        with pytest.raises(ReceiverTestError, match="no 1 records before the receiver ended"):
             running.wait_for_records(1, 0.1)
         with pytest.raises(ReceiverFailedError):
             opened.close()
@@ -190,6 +193,75 @@ def test_nothing_is_acknowledged_while_the_disk_is_full() -> None:
         running.wait_for_records(COUNT)
         running.stop()
         assert source.first == COUNT
+
+
+def test_a_wait_ends_with_the_receiver() -> None:
+    class Ends(Lines):
+        def onStart(self) -> None:
+            raise TypeError("cannot begin")
+
+    with contextlib.ExitStack() as opened:
+        running = opened.enter_context(run_receiver(Ends(None), settings=SMALL))
+        with pytest.raises(ReceiverTestError, match=r"1 records before the receiver ended.*begin"):
+            running.wait_for_records(1, 10 * HANG_S)
+        with pytest.raises(ReceiverTestError, match="no address before the receiver ended"):
+            running.wait_for_addresses(10 * HANG_S)
+        with pytest.raises(ReceiverTestError, match="cannot work"):
+            opened.close()
+
+
+def test_an_attempt_is_started_when_the_last_one_has_ended() -> None:
+    def records(ctx: Any) -> Iterator[Any]:
+        yield "one"
+        ctx.stopped.wait()
+
+    with run_receiver(records, settings=SMALL) as running:
+        with pytest.raises(IllegalStateError, match="stop"):
+            running.start()
+        assert running.wait_for_records(1) == ["one"]
+        running.stop()
+        assert running.records == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"blockInterval": "20ms"}, "begin with spark"),
+        ({"spark.penstock.none": 1}, "no such key"),
+        ({"spark.streaming.blockInterval": "soon"}, "soon"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_refused(settings: Any, told: str) -> None:
+    with pytest.raises(SettingError, match=told), run_receiver(Lines(None), settings=settings):
+        pass
+
+
+def test_what_cannot_be_sent_to_an_executor_is_named() -> None:
+    receiver = Lines(None)
+    receiver.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ReceiverPickleError, match="lock"), run_receiver(receiver):
+        pass
+
+
+@pytest.mark.parametrize("arguments", [{"kills": 0}, {"kills": "3"}, {"idle_s": 0}, {"claim": "1"}])
+def test_a_crash_test_that_would_test_nothing_is_refused(arguments: dict[str, Any]) -> None:
+    given = {"claim": "at least once", **arguments}
+    with pytest.raises(PenstockError, match=next(iter(arguments))):
+        crash_test(lambda source: Lines(None), feed, **given)
+
+
+class Plain:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def test_records_are_compared_by_what_they_are() -> None:
+    some = [{"a": 1, "b": {"c": 2, "d": 3}}, Plain(1), 1, float("nan"), ["x"]]
+    same = [{"b": {"d": 3, "c": 2}, "a": 1}, Plain(1), 1, float("nan"), ["x"]]
+    assert _more_of(some, same) == _more_of(same, some) == []
+    others = [{"a": 1, "b": {"c": 2, "d": 4}}, Plain(2), 1.0, True, "1", b"1", ("x",)]
+    assert _more_of(others, some) == others
+    assert _more_of([1, 1, 2], [1, 2]) == [1]
 
 
 def test_a_block_is_sealed_by_call() -> None:
