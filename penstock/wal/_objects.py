@@ -50,6 +50,7 @@ joined when they are closed, Azure and Google (their stores are refused by `norm
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -149,13 +150,25 @@ class ObjectFileSystem:
         raise StorageAwayError("another process writes it, and does not end", self.address(path))
 
     def truncate(self, path: str, size: int) -> None:
-        """Remove the parts behind a place, which must be where one begins; the last ones first."""
-        parts = self.parts(path)
-        if size not in (*parts.begins, parts.size):
-            raise OSError(errno.EOPNOTSUPP, "an object is not cut", self.address(path))
-        for begin in reversed(parts.begins):
-            if begin >= size:
-                self._delete([self.part_key(path, begin)])
+        """Remove the parts behind a place, which must be where one begins; the last ones first.
+
+        It gets a fence there: a request for one of them that comes late is refused, and does not
+        bring it back.
+        """
+        for _ in range(_FENCE_TRIES):
+            parts = self.parts(path)
+            if not parts.begins:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(path))
+            if size not in (*parts.begins[1:], parts.size):
+                raise OSError(errno.EOPNOTSUPP, "an object is not cut", self.address(path))
+            for begin in reversed(parts.begins):
+                if begin >= size:
+                    self._delete([self.part_key(path, begin)])
+            if parts.size == size and parts.is_fenced:
+                return
+            with contextlib.suppress(FileExistsError):
+                self.make(self.part_key(path, size), b"")
+        raise StorageAwayError("another process writes it, and does not end", self.address(path))
 
     def sync_file(self, path: str) -> None:
         """Do nothing: an object that was acknowledged is durable."""

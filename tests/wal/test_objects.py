@@ -30,6 +30,7 @@ from penstock.wal._objects_client import ObjectsClient
 from penstock.wal.cli import wal as wal_command
 from tests.services.http_faults import FaultyHttp
 from tests.services.versitygw import BUCKET, VersityServer, make_server
+from tests.wal.faulty_objects import FaultyObjects
 
 FOLDER = "/app/log"
 SMALL = LogOptions(segment_size=1 << 14, alignment=64)
@@ -257,6 +258,26 @@ def test_what_a_removal_left_that_was_broken_off_is_removed_by_the_next_writer()
     LogWriter.create(FOLDER, fs=fs, options=SMALL).close()
     assert fs.keys_of(path) == []
     assert payloads(fs, FOLDER) == [b"b"]
+
+
+def test_what_failed_does_not_come_back_by_a_late_request() -> None:
+    """Also when the segment is gone whose header says that it is void."""
+    objects = FaultyObjects()
+    fs = ObjectFileSystem(objects, "s3://bucket", patience_s=0)
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        place = log.append(1, b"a")
+        objects.not_done = 1.0
+        while not objects.late:
+            with pytest.raises(LogWriteError):
+                log.append(1, b"failed")
+        objects.heal()
+        next_segment = log.append(1, b"b").segment
+        log.roll()
+        log.append(1, b"c")
+        log.remove_segments([next_segment])
+        objects.land()
+        assert payloads(fs, FOLDER) == [b"a", b"c"]
+        assert fs.parts(segment_path(FOLDER, place.segment)).is_fenced
 
 
 def test_a_damaged_segment_is_put_aside() -> None:
