@@ -95,6 +95,9 @@ class ConditionsIgnoredError(OSError):
             address,
         )
 
+    def __reduce__(self) -> tuple[type[ConditionsIgnoredError], tuple[str]]:
+        return ConditionsIgnoredError, (self.filename,)
+
 
 class ObjectFileSystem:
     """The files of one bucket. Safe to use from any thread of the process that made it.
@@ -118,6 +121,7 @@ class ObjectFileSystem:
         self._outage = Outage(f"the object store of {authority}", patience_s)
         self._lock = threading.Lock()
         self._has_conditions = False
+        self._process = os.getpid()
 
     # -- what the log asks -----------------------------------------------------------------------
 
@@ -299,6 +303,8 @@ class ObjectFileSystem:
         Raises:
             OSError: With an error number and the address.
         """
+        if os.getpid() != self._process:
+            raise _forked(self.authority)
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         said = False
         while True:
@@ -518,20 +524,32 @@ class ObjectReadFile:
         """Do nothing: nothing is held open."""
 
 
+def _forked(address: str) -> OSError:
+    return OSError(
+        errno.EOPNOTSUPP,
+        "this process was forked from one that has used object storage, whose client has threads "
+        "that a fork does not copy; start it by spawn (multiprocessing) or subprocess",
+        address,
+    )
+
+
 class _FileSystems:
     """The file systems of this process, one for each bucket. One lock guards them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[tuple[int, str], ObjectFileSystem] = {}
+        self._made: dict[str, ObjectFileSystem] = {}
+        self._process = 0
 
     def get(self, bucket: str) -> ObjectFileSystem:
-        key = (os.getpid(), bucket)
         with self._lock:
-            if key not in self._made:
+            if self._process not in (0, os.getpid()):
+                raise _forked(f"s3://{bucket}")
+            if bucket not in self._made:
                 client = ObjectsClient.of_bucket(bucket)
-                self._made[key] = ObjectFileSystem(client, f"s3://{bucket}")
-            return self._made[key]
+                self._made[bucket] = ObjectFileSystem(client, f"s3://{bucket}")
+                self._process = os.getpid()
+            return self._made[bucket]
 
     def renew_lock(self) -> None:
         self._lock = threading.Lock()

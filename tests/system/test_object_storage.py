@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock.streaming import DStream, StreamGraphError, StreamingContext
 from tests.services.versitygw import BUCKET, VersityServer, make_server
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
@@ -87,3 +88,17 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
         expected[word_of(number)] += number
     assert sums == expected
     assert len(feeder.pids) == RUNS + 1
+
+
+def test_states_need_a_folder_that_spark_can_write_to(
+    sc: Any, server: VersityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sc, "getCheckpointDir", lambda: None)
+    ssc = StreamingContext(sc, 1)
+    ssc.checkpoint(f"s3://{BUCKET}/states")
+    pairs: DStream[Any] = ssc.queueStream([[("a", 1)]])
+    pairs.updateStateByKey(lambda new, old: sum(new) + (old or 0)).foreachRDD(lambda rdd: None)
+    with pytest.raises(StreamGraphError, match=r"call sc.setCheckpointDir\(...\) with a folder"):
+        ssc.start()
+    assert not list((server.data / BUCKET).iterdir())
+    ssc.stop(stopSparkContext=False)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,7 @@ from penstock.wal import (
 )
 from penstock.wal._objects_client import ObjectsClient
 from penstock.wal.cli import wal as wal_command
+from tests.bounds import HANG_S
 from tests.services.http_faults import FaultyHttp
 from tests.services.versitygw import BUCKET, VersityServer, make_server
 from tests.wal.faulty_objects import FaultyObjects
@@ -307,6 +311,36 @@ def test_an_address_leads_to_it(server: VersityServer, monkeypatch: pytest.Monke
         assert said.exit_code == 0, said.output
     said = CliRunner().invoke(wal_command, ["check", f"s3://{BUCKET}/by"])
     assert f"below it are s3://{BUCKET}/by/address" in str(said.exception)
+
+
+def test_a_forked_process_is_told_instead_of_waiting(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    fs, path = locate(f"s3://{BUCKET}/forked/log")
+    LogWriter.create(path, fs=fs).close()
+
+    def raised(function: Callable[[], object]) -> bool:
+        try:
+            function()
+        except (OSError, LogWriteError) as error:
+            return "forked" in str(error)
+        return False
+
+    pid = os.fork()
+    if not pid:
+        try:
+            both = raised(lambda: locate(f"s3://{BUCKET}/x")), raised(lambda: fs.open(path))
+            os._exit(0 if all(both) else 1)
+        finally:
+            os._exit(2)
+    end_s = time.monotonic() + HANG_S
+    while (ended := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        if time.monotonic() > end_s:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
 
 
 def test_a_killed_server_is_waited_for(tmp_path: Path) -> None:
