@@ -353,8 +353,13 @@ class StorageAddress:
         # The error does not say what was read: there may be a password in it.
         try:
             found = urlsplit(text.strip())
-            # To ask for the port checks it.
-            has_place = bool(found.hostname or found.path) and found.port != 0
+            if found.scheme.endswith("+unix"):
+                has_place = bool(found.path)
+            else:
+                # The client takes what is no number of a database for 0. To ask for the port
+                # checks it.
+                is_database = re.fullmatch("(/[0-9]*)?", found.path, re.ASCII) is not None
+                has_place = bool(found.hostname) and found.port != 0 and is_database
         except ValueError:
             raise ValueError("not an address") from None
         if found.scheme not in self.schemes or not has_place:

@@ -219,6 +219,8 @@ def test_a_budget_of_nonsense_names_the_key_and_what_is_accepted(text: str) -> N
         ("spark.penstock.sharedRate.storage", "redis://host:6379/0?password=hush"),
         ("spark.penstock.sharedRate.storage", "redis://:hu/hush@host:6379/0"),
         ("spark.penstock.sharedRate.storage", "redis://:x@hush:6379z"),
+        ("spark.penstock.sharedRate.storage", "redis:/hush:6379"),
+        ("spark.penstock.sharedRate.storage", "redis://host:6379/hush"),
         ("spark.penstock.sharedRate.storage", "memcached://hush:1"),
         ("spark.penstock.sharedRate.storage", "redis://"),
         ("spark.penstock.sharedRate.pasword", "hush"),

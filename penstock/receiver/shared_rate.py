@@ -152,8 +152,8 @@ class SharedRateError(PenstockError):
 
     def __init__(self, storage: str, reason: str) -> None:
         super().__init__(
-            f"the shared rate in {storage} cannot be used: {reason}. Nothing passes without it; "
-            "see spark.penstock.sharedRate.storage"
+            f"the shared rate in {storage} cannot be used: {reason.rstrip('.')}. Nothing passes "
+            "without it; see spark.penstock.sharedRate.storage and passwordFile"
         )
         self.storage = storage
         self.reason = reason
@@ -237,6 +237,9 @@ class SharedRatePlace:
         """
         buckets = self.connect()
         try:
+            client: Any = buckets.get_connection()
+            # To more than that the server does not say that a password is missing.
+            client.ping()
             buckets.take_tokens(self.key, self.records_per_second, self.capacity, 0, 0)
         except buckets.failures as error:
             raise SharedRateError(self.storage, str(error)) from error

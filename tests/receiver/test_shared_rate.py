@@ -334,8 +334,8 @@ def test_a_password_comes_from_a_file_and_is_never_shown(tmp_path: Path) -> None
         file.write_text("wrong-" + PASSWORD)
         wrong = SharedRatePlace.of(Settings.from_pairs(pairs.items()))
         assert wrong is not None
-        for bad in (wrong, place_of(server)):
-            with pytest.raises(SharedRateError) as raised:
+        for bad, why in ((wrong, "invalid .*password"), (place_of(server), "Authentication req")):
+            with pytest.raises(SharedRateError, match=f"{why}.*passwordFile") as raised:
                 bad.check()
             assert PASSWORD not in f"{raised.value} {raised.value.__cause__!r}"
         file.unlink()
