@@ -173,16 +173,17 @@ def as_port(value: Any, name: str) -> int:
     return port
 
 
-def as_count(value: Any, name: str, what: str, least: int = 0) -> int:
+def as_count(value: Any, name: str, what: str, least: int = 0, most: int | None = None) -> int:
     """Return how many of something are wanted.
 
     Raises:
         TypeError: It is not a whole number.
-        ValueError: It is below `least`.
+        ValueError: It is below `least` or above `most`.
     """
-    accepted = f"a whole number of {what}, {least} or more"
+    bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+    accepted = f"a whole number of {what}, {bounds}"
     count = _whole(value, name, accepted)
-    if count < least:
+    if count < least or (most is not None and count > most):
         raise ValueError(refused(name, value, accepted))
     return count
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import (
     AMQPError,
     ChannelClosedByBroker,
@@ -21,8 +21,9 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
-from penstock.errors import PenstockError, text_of
+from penstock.errors import PenstockError, typed_text
 from penstock.sources._client_session import ClientSession, RefusedError
+from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
     from penstock.sources.amqp import AmqpReceiver
@@ -32,6 +33,7 @@ _STEP_S = 1.0
 _ID_BYTES = 8
 _LAST_S = 253_402_300_799
 """The end of the year 9999."""
+_STREAM_OFFSET = "x-stream-offset"
 _ACCESS_REFUSED, _RESOURCE_LOCKED = 403, 405
 _REFUSALS = (ProbableAuthenticationError, ProbableAccessDeniedError)
 
@@ -88,7 +90,7 @@ class AmqpSession(ClientSession[_Delivery]):
             self._consume(connection)
         except ChannelClosedByBroker as error:
             raise _closed(error) from error
-        except AMQPError as error:
+        except (AMQPError, AMQPConnectorException) as error:
             raise _failed(error) from error
         finally:
             self._link = None
@@ -100,9 +102,7 @@ class AmqpSession(ClientSession[_Delivery]):
         options = self._options
         tls = None
         if options.is_tls:
-            context = ssl.create_default_context(cafile=options.ca_file)
-            if options.certificate_file is not None:
-                context.load_cert_chain(options.certificate_file)
+            context = trusting(options.ca_file, options.certificate_file)
             tls = pika.SSLOptions(context, options.host)
         return pika.ConnectionParameters(
             options.host,
@@ -125,12 +125,14 @@ class AmqpSession(ClientSession[_Delivery]):
         self._link = link
         if self.ended.is_set():  # a stop that found no link has woken nobody
             return
-        channel.basic_consume(
-            self._options.queue,
-            lambda _, method, properties, body: self.hand_over(
-                _Delivery(link, method, properties, body)
-            ),
-        )
+        self.forget()
+
+        def take(_: object, method: Any, properties: Any, body: bytes) -> None:
+            if _STREAM_OFFSET in (properties.headers or {}):
+                raise RefusedError("the queue is a stream, which keeps no account of what was read")
+            self.hand_over(_Delivery(link, method, properties, body))
+
+        channel.basic_consume(self._options.queue, take)
         self.connected()
         while not self._is_over:
             connection.process_data_events(_STEP_S)
@@ -189,8 +191,8 @@ def _acknowledge(last: _Delivery) -> None:
         last.link.channel.basic_ack(last.method.delivery_tag, multiple=True)
 
 
-def _failed(error: AMQPError) -> PenstockError:
-    said = text_of(error) or repr(error)
+def _failed(error: Exception) -> PenstockError:
+    said = typed_text(error)
     # pika takes a connection that ends at that moment for a refusal, too.
     if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
         return RefusedError(f"it refuses the connection: {said}")

@@ -65,8 +65,9 @@ class ClientSession(ABC, Generic[T]):
         self._inbox: SimpleQueue[T | None] = SimpleQueue()
         name = f"{type(receiver).__name__}-{receiver.streamId}"
         self._threads = [
-            OwnedThread(self._connect, f"client-{name}", on_error=self._fail),
             OwnedThread(self._store, f"store-{name}", on_error=self._fail),
+            # The last: as soon as it runs it may fail, and be stopped.
+            OwnedThread(self._connect, f"client-{name}", on_error=self._fail),
         ]
 
     # -- what a source has of its own ------------------------------------------------------------
@@ -106,6 +107,12 @@ class ClientSession(ABC, Generic[T]):
     def hand_over(self, message: T) -> None:
         """Give a message to the thread that stores."""
         self._inbox.put(message)
+
+    def forget(self) -> None:
+        """Drop what the thread that stores has not taken yet."""
+        with suppress(Empty):
+            while True:
+                self._inbox.get_nowait()
 
     def _connect(self) -> None:
         # Messages wait by the thousands, and the collector would look through all of them.

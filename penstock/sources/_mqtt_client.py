@@ -25,6 +25,7 @@ __all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "MqttConnectionError"]
 PUBACK: int = MessageType.PUBACK
 PUBREC: int = MessageType.PUBREC
 PUBCOMP: int = MessageType.PUBCOMP
+_READ_BYTES = 1 << 16
 _PASSING = (0x88, 0x89, 0x97, 0x9F)
 """Refusals that may be over soon: unavailable, busy, a quota, a rate. MQTT 5, 3.2.2.2."""
 _NEW_SUBSCRIPTIONS_ONLY = 1
@@ -61,6 +62,7 @@ class MqttClient(mqtt.Client):
         self._is_v5 = is_v5
         self._clean = clean
         self._delivered = 0
+        self._received = memoryview(b"")
         self._lost_by: ReasonCode | None = None
         self._failure: PenstockError | None = None
         self.session_present: bool | None = None
@@ -125,16 +127,18 @@ class MqttClient(mqtt.Client):
             raise MqttConnectionError(f"the connection was lost{why}")
 
     def read(self, has_room: Callable[[], bool]) -> None:
-        """Take the messages that are there, as long as there is room for another."""
+        """Take a packet, and more as long as they are messages and there is room for another."""
         before = -1
-        while before != self._delivered and self.socket() is not None and has_room():
+        while before != self._delivered and self.socket() is not None:
             before = self._delivered
             self.loop_read()
+            if not has_room():
+                return
 
     def has_unread(self) -> bool:
         """Tell whether something was received of which the socket knows nothing any more."""
         pending = getattr(self.socket(), "pending", None)
-        return pending is not None and pending() > 0
+        return bool(self._received) or (pending is not None and pending() > 0)
 
     def note_unread(self) -> None:
         """Take note that the answer to a ping may wait unread: pings go on without it."""
@@ -169,6 +173,13 @@ class MqttClient(mqtt.Client):
             self.granted[asked] = reasons[0]
 
     # -- what paho does by itself ----------------------------------------------------------------
+
+    def _sock_recv(self, bufsize: int) -> bytes:
+        # paho asks for a byte, another byte, and the rest of each message.
+        if not self._received:
+            self._received = memoryview(super()._sock_recv(max(bufsize, _READ_BYTES)))
+        found, self._received = self._received[:bufsize], self._received[bufsize:]
+        return bytes(found)
 
     def _handle_on_message(self, message: mqtt.MQTTMessage) -> None:
         self._delivered += 1

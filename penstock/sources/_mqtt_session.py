@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from penstock.sources._mqtt_client import (
     MqttClient,
     MqttConnectionError,
 )
+from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
     from penstock.sources.mqtt import MqttReceiver
@@ -103,10 +103,7 @@ class MqttSession(ClientSession[_Item]):
         client = MqttClient(options.client_id, options.version == "5", options.qos == 0)
         client.connect_timeout = _CONNECT_S
         if options.is_tls:
-            context = ssl.create_default_context(cafile=options.ca_file)
-            if options.certificate_file is not None:
-                context.load_cert_chain(options.certificate_file)
-            client.tls_set_context(context)
+            client.tls_set_context(trusting(options.ca_file, options.certificate_file))
         if options.username is not None:
             client.username_pw_set(options.username, options.password)
         client.on_message = lambda _, data, message: self._take(client, message)
@@ -143,7 +140,10 @@ class MqttSession(ClientSession[_Item]):
                     "or the broker did not keep it): messages that came without a connection, or "
                     "were not acknowledged, are lost"
                 )
-        if self._topics != options.topics or self._qos != options.qos:
+        # A broker may have lost a subscription, and kept the session. To MQTT 5 it can be repeated;
+        # in 3.1.1 the retained messages would come again.
+        is_repeated = options.version == "5"
+        if is_repeated or self._topics != options.topics or self._qos != options.qos:
             for dropped in set(self._topics) - set(options.topics):
                 client.unsubscribe(dropped)
             client.subscribe_to(options.topics, options.qos)
@@ -166,6 +166,8 @@ class MqttSession(ClientSession[_Item]):
         """Wait for an answer of the broker; messages may come before it."""
         end_s = time.monotonic() + _ANSWER_S
         while not has_come() and not self.ended.is_set():
+            if client.session_present is not None and not self._has_room():
+                end_s = time.monotonic() + _ANSWER_S  # It may be there, behind messages.
             if time.monotonic() > end_s:
                 raise MqttConnectionError(f"it has not answered within {_ANSWER_S:g} s")
             self._turn(client)
@@ -174,7 +176,8 @@ class MqttSession(ClientSession[_Item]):
         """Send what is due, and take what has come; wait for either, for a second at most."""
         self._send_due(client)
         client.check()
-        has_room = self._has_room()
+        # Its first answer is no message.
+        has_room = client.session_present is None or self._has_room()
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         events = (select.POLLIN if has_room else 0) | (select.POLLOUT if client.want_write() else 0)
@@ -240,7 +243,7 @@ class MqttSession(ClientSession[_Item]):
         numbers = getattr(message.properties, "SubscriptionIdentifier", None)
         if not numbers or len(self._topics) < 2:
             return False
-        what = (message.topic, message.payload)
+        what = (message._topic, message.payload)
         last, seen = self._last
         if what == last and seen.isdisjoint(numbers):
             seen.update(numbers)

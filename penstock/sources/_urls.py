@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 import urllib.parse
 
+from penstock.errors import text_of
+
 
 def check_url(url: str, *schemes: str) -> None:
     """Check that a URL is one.
@@ -28,13 +30,23 @@ def shown_url(url: str) -> str:
     return f"{found.scheme}://{found.hostname}{port}{found.path}"
 
 
-def trusting(authorities: str | None) -> ssl.SSLContext:
-    """Return a client's context that trusts those whose certificates are in a file.
+def trusting(authorities: str | None, certificate: str | None = None) -> ssl.SSLContext:
+    """Return a client's context.
+
+    Args:
+        authorities: A file with the certificates that it trusts; None: those of the host.
+        certificate: A file with its own certificate and key; None for none.
 
     Raises:
-        OSError: The file cannot be used; it is named.
+        OSError: A file cannot be used; they are named.
     """
     try:
-        return ssl.create_default_context(cafile=authorities)
-    except OSError as error:
-        raise OSError(error.errno, f"TLS with {authorities}: {error.strerror}") from error
+        context = ssl.create_default_context(cafile=authorities)
+        if certificate is not None:
+            context.load_cert_chain(certificate)
+    except OSError as error:  # It names no file.
+        files = ", ".join(each for each in (authorities, certificate) if each is not None)
+        raise OSError(
+            error.errno, f"TLS with {files}: {error.strerror or text_of(error)}"
+        ) from error
+    return context

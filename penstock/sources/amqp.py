@@ -94,17 +94,16 @@ class AmqpReceiver(ClientReceiver):
         self.host = parts.hostname or ""
         self.is_tls = parts.scheme == "amqps"
         self.virtual_host = unquote(parts.path[1:]) or "/"
-        if not queue:
+        given: object = queue
+        if not isinstance(given, str) or not 0 < len(given.encode()) <= 255:
             raise ValueError(refused("queue", queue, "the name of a queue"))
         self.queue = queue
         self.username = username
         self.password = password
         self.ca_file = ca_file
         self.certificate_file = certificate_file
-        self.prefetch = as_count(prefetch, "prefetch", "messages", 1)
-        if self.prefetch > _MOST:
-            raise ValueError(refused("prefetch", prefetch, f"{_MOST} messages or less"))
-        self.heartbeat_s = as_count(heartbeat_s, "heartbeat_s", "seconds", 1)
+        self.prefetch = as_count(prefetch, "prefetch", "messages", 1, _MOST)
+        self.heartbeat_s = as_count(heartbeat_s, "heartbeat_s", "seconds", 1, 0xFFFF)
         self.columns = columns
         self.messages = Messages(_COLUMNS, columns=columns, values=values)
         self.schema = self.messages.schema

@@ -108,8 +108,8 @@ class MqttReceiver(ClientReceiver):
         self.host = parts.hostname or ""
         self.is_tls = parts.scheme == "mqtts"
         self.topics = list(dict.fromkeys([topics] if isinstance(topics, str) else topics))
-        if not all(self.topics or [""]):
-            raise ValueError(refused("topics", topics, "filters of topics, one or more"))
+        if not self.topics or not all(map(_is_filter, self.topics)):
+            raise ValueError(refused("topics", topics, 'filters such as "a/+/b" or "a/#"'))
         if qos not in (0, 1, 2):
             raise ValueError(refused("qos", qos, "0, 1 or 2"))
         if version not in ("5", "3.1.1"):
@@ -126,12 +126,13 @@ class MqttReceiver(ClientReceiver):
         self.password = password
         self.ca_file = ca_file
         self.certificate_file = certificate_file
-        self.keep_alive_s = as_count(keep_alive_s, "keep_alive_s", "seconds", 1)
-        self.max_unacknowledged = as_count(max_unacknowledged, "max_unacknowledged", "messages", 1)
-        if self.max_unacknowledged > _MOST:
-            accepted = f"{_MOST} messages or less"
-            raise ValueError(refused("max_unacknowledged", max_unacknowledged, accepted))
-        self.session_expiry_s = as_count(session_expiry_s, "session_expiry_s", "seconds", 1)
+        self.keep_alive_s = as_count(keep_alive_s, "keep_alive_s", "seconds", 1, 0xFFFF)
+        self.max_unacknowledged = as_count(
+            max_unacknowledged, "max_unacknowledged", "messages", 1, _MOST
+        )
+        self.session_expiry_s = as_count(
+            session_expiry_s, "session_expiry_s", "seconds", 1, 0xFFFF_FFFF
+        )
         self.retained = retained
         self.columns = columns
         self.messages = Messages(_COLUMNS, columns=columns, values=values)
@@ -141,3 +142,13 @@ class MqttReceiver(ClientReceiver):
         from penstock.sources._mqtt_session import MqttSession
 
         return MqttSession(self)
+
+
+def _is_filter(text: object) -> bool:
+    """Tell whether this is a filter of topics. MQTT 5, 4.7."""
+    if not isinstance(text, str) or not 0 < len(text.encode()) <= 0xFFFF or "\0" in text:
+        return False
+    *others, last = text.split("/")
+    return all(level == "+" or not set(level) & set("+#") for level in others) and (
+        last in ("+", "#") or not set(last) & set("+#")
+    )

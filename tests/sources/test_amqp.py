@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.sources import _amqp_session
 from penstock.sources.amqp import AmqpReceiver
 from penstock.sources.formats import JsonFormat
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
+from tests.services.proxy import Proxy
 from tests.services.rabbitmq import RabbitMQ
 from tests.sources.case_amqp import shared_server
 from tests.sources.cases import SECRET
@@ -124,6 +127,35 @@ def test_messages_with_one_id_that_differ_are_all_stored(server: RabbitMQ) -> No
         assert running.records == numbers(20)
 
 
+def test_what_waits_is_bounded_though_connections_are_lost_again_and_again(
+    server: RabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = a_queue(server)
+    server.publish(queue, numbers(60))
+    sessions: list[Any] = []
+    begin = AmqpReceiver._begin
+    monkeypatch.setattr(
+        AmqpReceiver, "_begin", lambda receiver: sessions.append(begin(receiver)) or sessions[-1]
+    )
+    proxy = Proxy(server.port)
+    address = f"amqp://127.0.0.1:{proxy.port}"
+    receiver = AmqpReceiver(address, queue, username="user", password=SECRET, prefetch=20)
+    narrow = {**FAST, "spark.streaming.blockQueueSize": "1"}
+    try:
+        with run_receiver(receiver, settings=narrow) as running:
+            running.hold()
+            running.wait_for_records(1)
+            for number in range(2, 8):
+                wait_until(lambda: server.ready(queue) == 40)
+                assert sessions[0]._inbox.qsize() <= 20
+                proxy.cut()
+                proxy.wait_for_connections(number)
+            running.go_on()
+            assert sorted(running.wait_for_records(60)) == sorted(numbers(60))
+    finally:
+        proxy.close()
+
+
 @pytest.fixture
 def impatient(server: RabbitMQ) -> Iterator[RabbitMQ]:
     """Have the server close channels whose messages are not acknowledged within half a second."""
@@ -199,6 +231,23 @@ def test_a_virtual_host_that_is_not_there_is_said(server: RabbitMQ) -> None:
         assert SECRET not in running.wait_for_error("vhost other not found")
 
 
+def test_a_stream_is_refused(server: RabbitMQ) -> None:
+    queue = a_queue(server, "stream")
+    with run_receiver(a_receiver(server, queue), settings=FAST) as running:
+        while not running.errors:  # It gives what comes after its consumer.
+            server.publish(queue, [b"one"])
+        running.wait_for_error("the queue is a stream")
+        assert not running.records
+
+
+def test_a_server_that_says_nothing_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_amqp_session, "_CONNECT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        receiver = AmqpReceiver(f"amqp://127.0.0.1:{silent.getsockname()[1]}", "q")
+        with run_receiver(receiver, settings=FAST) as running:
+            running.wait_for_error("is asked again, after: AMQPConnectorStackTimeout")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -206,7 +255,9 @@ def test_a_virtual_host_that_is_not_there_is_said(server: RabbitMQ) -> None:
         ({"url": "amqp://user:secret@host"}, "username= and password="),
         ({"queue": ""}, "queue"),
         ({"prefetch": 0}, "prefetch"),
-        ({"prefetch": 5001}, "5000 messages or less"),
+        ({"prefetch": 5001}, "messages, from 1 to 5000"),
+        ({"heartbeat_s": 70_000}, "heartbeat_s"),
+        ({"queue": 7}, "queue"),
     ],
 )
 def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], named: str) -> None:

@@ -19,6 +19,7 @@ from penstock.sources.mqtt import MqttReceiver
 from penstock.testing import RunningReceiver, run_receiver
 from tests.bounds import HANG_S
 from tests.services.mosquitto import Mosquitto
+from tests.services.proxy import Proxy
 from tests.services.tls import certificate_of_host
 
 pytestmark = pytest.mark.slow
@@ -266,16 +267,73 @@ def test_what_has_no_acknowledgement_waits_in_the_connection_while_the_queue_is_
         assert not running.errors
 
 
+def test_a_connection_that_is_lost_while_the_queue_is_full_is_made_again_once(
+    broker: Mosquitto,
+) -> None:
+    name = a_name()
+    narrow = {**FAST, "spark.streaming.blockQueueSize": "2"}
+    proxy = Proxy(broker.port)
+    receiver = MqttReceiver(
+        f"mqtt://127.0.0.1:{proxy.port}",
+        f"{name}/#",
+        client_id=name,
+        keep_alive_s=1,
+        max_unacknowledged=5,
+    )
+    try:
+        with run_receiver(receiver, settings=narrow) as running:
+            wait_until(lambda: f"{name}/# (QoS" in broker.log())
+            running.hold()
+            broker.publish(f"{name}/x", *numbers(50))
+            wait_until(lambda: broker.unacknowledged(name) == 5)
+            proxy.cut()
+            # A client that does not read the answer to CONNECT sends none, and gives up.
+            asked = f"Received PINGREQ from {name}"
+            before = broker.log().count(asked)
+            wait_until(lambda: broker.log().count(asked) > before + 2)
+            running.go_on()
+            running.wait_for_records(50)
+            assert proxy.connections == 2
+    finally:
+        proxy.close()
+
+
+def test_a_subscription_that_the_broker_has_lost_is_made_again(broker: Mosquitto) -> None:
+    name = a_name()
+    with receiving(broker, name) as running:
+        broker.publish(f"{name}/x", b"one")
+        running.wait_for_records(1)
+        running.stop()
+        other = broker.client(name)
+        other.on_connect = lambda *_: other.unsubscribe(f"{name}/#")
+        other.on_unsubscribe = lambda *_: other.disconnect()
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = 1000
+        other.connect("127.0.0.1", broker.port, clean_start=False, properties=properties)
+        other.loop_forever()
+        before = broker.log().count(f"Sending SUBACK to {name}")
+        running.start()
+        wait_until(lambda: broker.log().count(f"Sending SUBACK to {name}") > before)
+        broker.publish(f"{name}/x", b"two")
+        assert running.wait_for_records(2) == [b"one", b"two"]
+        assert not running.errors
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
         ({"url": "http://host"}, "mqtt://host:port"),
         ({"url": "mqtt://user:secret@host"}, "username= and password="),
         ({"topics": []}, "topics"),
+        ({"topics": "a/#/b"}, "topics='a/#/b' is not accepted"),
+        ({"topics": ["a/+", "a+/b"]}, "topics"),
+        ({"topics": [7]}, "topics"),
+        ({"keep_alive_s": 70_000}, "seconds, from 1 to 65535"),
+        ({"session_expiry_s": 2**32}, "session_expiry_s"),
         ({"qos": 3}, "qos=3"),
         ({"version": "4"}, "version"),
         ({"client_id": None}, "client_id is needed for qos=1"),
-        ({"max_unacknowledged": 5000}, "4000 messages or less"),
+        ({"max_unacknowledged": 5000}, "messages, from 1 to 4000"),
     ],
 )
 def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], named: str) -> None:

@@ -1,0 +1,53 @@
+"""What `ClientSession` does with any client, here with none at all."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.sources._client_session import ClientReceiver, ClientSession
+from penstock.sources._urls import trusting
+from penstock.testing import run_receiver
+from tests.bounds import HANG_S
+
+
+class _Broken(ClientSession[bytes]):
+    def serve(self) -> None:
+        raise ValueError("no such thing")
+
+    def wake(self) -> None:
+        return
+
+    def store(self, messages: list[bytes]) -> None:
+        raise AssertionError
+
+
+class _BrokenReceiver(ClientReceiver):
+    extra = "none"
+
+    def _begin(self) -> ClientSession[Any]:
+        return _Broken(self, "server of a test", ())
+
+
+def test_a_client_that_fails_at_once_is_reported_with_its_error_only() -> None:
+    receiver = _BrokenReceiver("MEMORY_ONLY")
+    with run_receiver(receiver, settings={"spark.streaming.receiverRestartDelay": "1"}) as running:
+        end_s = time.monotonic() + HANG_S
+        while len(running.errors) < 8:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        assert {error.split(";")[0].split(">: ")[-1] for error in running.errors} == {
+            "ValueError: no such thing"
+        }
+
+
+@pytest.mark.parametrize("name", ["authorities", "certificate"])
+def test_a_file_of_certificates_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    missing, broken = tmp_path / "missing.pem", tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for path in (missing, broken):
+        with pytest.raises(OSError, match=rf"TLS with {path}: \S"):
+            trusting(**{"authorities": None, name: str(path)})
