@@ -662,12 +662,6 @@ def postgres_status(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _
     heard.wait_for_log()
 
 
-def jetstream() -> Any:
-    from penstock.sources.nats import NatsReceiver
-
-    return NatsReceiver("nats://127.0.0.1:1", "stream", "consumer")
-
-
 def redis_channel() -> Any:
     from penstock.sources.redis import RedisChannelReceiver
 
@@ -789,9 +783,6 @@ PLACES: dict[str, Case | None] = {
         "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files
     ),
     "sources/kafka/receiver.py:KafkaReceiver.onStart": kafka,
-    "sources/nats.py:NatsReceiver._main": starts_again(
-        "penstock.sources.nats.NatsReceiver._serve", jetstream
-    ),
     "sources/postgres.py:PostgresReceiver._receive": postgres_status,
     "sources/postgres.py:_PostgresBase.onStart": attempt_ends(
         "penstock.sources.postgres._PostgresBase._run", "penstock-postgres-3", postgres

@@ -82,7 +82,7 @@ class Reconnecting:
                 self._backoff.reset()
                 self._reported.clear()
             self._connected_s = None
-        why = text_of(error)
+        why = text_of(error) or type(error).__name__
         if why not in self._reported:
             self._reported.add(why)
             self._report(f"The {self._server} {what}, after: {why}", error)

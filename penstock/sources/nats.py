@@ -23,25 +23,23 @@ import asyncio
 import contextlib
 import json
 import logging
-import ssl
 import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, text_of
 from penstock.receiver import RecordTooLargeError
 from penstock.sources._common import Messages, Pace, Reconnecting
-from penstock.sources._on_loop import LoopReceiver
+from penstock.sources._on_loop import Batches, LoopReceiver
+from penstock.sources._urls import trusting
 from penstock.sources.formats import ValueFormat
 
 if TYPE_CHECKING:
@@ -156,7 +154,7 @@ class NatsReceiver(LoopReceiver):
                 raise ValueError(refused(name, value, "a name without spaces and any of .*>/\\"))
         if start not in ("all", "new"):
             raise ValueError(refused("start", start, "'all' or 'new'"))
-        if not ack_wait_s >= 0.1:
+        if not 0.1 <= ack_wait_s <= 1e9:
             raise ValueError(refused("ack_wait_s", ack_wait_s, "0.1 seconds or more"))
         self.stream = stream
         self.consumer = consumer
@@ -183,37 +181,27 @@ class NatsReceiver(LoopReceiver):
 
         reconnecting = Reconnecting(self.reportError, self._server)
         taken = _Taken(self.lastPosition or {})
-        name = f"penstock-nats-store-{self.streamId}"
-        with ThreadPoolExecutor(1, thread_name_prefix=name) as storer:
+        store = partial(self._store, taken, asyncio.get_running_loop())
+        async with Batches(store, f"nats-store-{self.streamId}") as batches:
             while True:
                 try:
-                    await self._serve(taken, storer, reconnecting)
+                    await self._serve(taken, batches, reconnecting)
                 except (Error, JetStreamError, OSError, asyncio.TimeoutError) as error:
                     if self.isStopped():
                         raise
                     await asyncio.sleep(reconnecting.failed(error))
 
     async def _serve(
-        self, taken: _Taken, storer: ThreadPoolExecutor, reconnecting: Reconnecting
+        self, taken: _Taken, batches: Batches[_Message], reconnecting: Reconnecting
     ) -> None:
         """Connect, and take messages until the connection ends by an error."""
-        connection = _Connection()
-        client = connection.client = _new_client()
-        await client.connect(
-            **{
-                "servers": self._servers,
-                "name": f"penstock-{self.streamId}",
-                "allow_reconnect": False,
-                **self._options,
-                **({"tls": self._tls()} if self.ca_file or self.certificate_file else {}),
-                "error_cb": connection.note_error,
-                "closed_cb": connection.note_end,
-            }
-        )
+        is_tls = bool(self.ca_file or self.certificate_file)
+        client = _new_client(is_tls)
+        connection = _Connection(client)
         taken.has_room = connection.wake
-        loop = asyncio.get_running_loop()
-        helpers: list[asyncio.Task[None]] = []
+        helper = None
         try:
+            await self._connect(connection, is_tls)
             config = await self._prepare(client, taken)
             inbox = client.new_inbox()
             await client.subscribe(f"{inbox}.*", cb=connection.arrive)
@@ -223,38 +211,52 @@ class NatsReceiver(LoopReceiver):
             )
             # Of a consumer with `backoff`, its times stand in the place of `ack_wait`.
             ack_wait_s = min([config.get("ack_wait", 30e9), *config.get("backoff", [])]) / 1e9
-            helpers = [
-                loop.create_task(_acknowledge(client, taken)),
-                loop.create_task(_keep(connection, taken, ack_wait_s / 3)),
-            ]
+            helper = asyncio.create_task(_answer(connection, taken, ack_wait_s / 3))
             reconnecting.connected()
-            await self._pull(connection, taken, storer, inbox, config)
+            await self._pull(connection, taken, batches, inbox, config)
         finally:
-            for helper in helpers:
+            if helper is not None:
                 helper.cancel()
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(_take_leave(connection, taken, taken.not_stored()), _END_S)
+                await asyncio.wait_for(_take_leave(connection, taken), _END_S)
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(client.close(), _END_S)
 
-    def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self.ca_file)
-        if self.certificate_file:
-            context.load_cert_chain(self.certificate_file)
-        return context
+    async def _connect(self, connection: _Connection, is_tls: bool) -> None:
+        from nats.errors import NoServersError
+
+        tls = {"tls": trusting(self.ca_file, self.certificate_file)} if is_tls else {}
+        try:
+            await connection.client.connect(
+                **{
+                    "servers": self._servers,
+                    "name": f"penstock-{self.streamId}",
+                    "allow_reconnect": False,
+                    # It is asked again here, with an error that is reported.
+                    "max_reconnect_attempts": 1,
+                    "reconnect_time_wait": 0,
+                    **self._options,
+                    **tls,
+                    "error_cb": connection.note_error,
+                    "closed_cb": connection.note_end,
+                }
+            )
+        except NoServersError as error:
+            raise ConnectionError(text_of(connection.error or error)) from connection.error
 
     # -- the consumer ----------------------------------------------------------------------------
 
     async def _prepare(self, client: Client, taken: _Taken) -> dict[str, Any]:
         """Make sure of stream and consumer, and return the settings of the consumer."""
         stream = await self._ask(client, f"STREAM.INFO.{self.stream}")
-        change = taken.is_of(stream["created"])
-        if change is _Change.FOR_THIS_START:
-            raise _GoneError(f"the stream {self.stream!r} was made anew")
-        if change is _Change.SINCE_THE_POSITION:
+        if taken.created not in ("", stream["created"]):
+            if taken.consumer:
+                raise _GoneError(f"the stream {self.stream!r} was made anew")
             self.reportError(
                 f"The stream {self.stream!r} was made anew: its messages count from the first one"
             )
+            taken.stored = _Numbers()
+        taken.created = stream["created"]
         try:
             consumer = await self._ask(client, f"CONSUMER.INFO.{self.stream}.{self.consumer}")
         except JetStreamError as error:
@@ -266,6 +268,7 @@ class NatsReceiver(LoopReceiver):
         if taken.consumer not in ("", consumer["created"]):
             raise _GoneError(f"the consumer {self.consumer!r} was made anew")
         taken.consumer = consumer["created"]
+        taken.floor = consumer.get("ack_floor", {}).get("stream_seq", 0)
         config: dict[str, Any] = consumer["config"]
         policy = config.get("ack_policy", "none")
         kind = ""
@@ -296,11 +299,13 @@ class NatsReceiver(LoopReceiver):
             config["filter_subject"] = self.subjects[0]
         elif self.subjects:
             config["filter_subjects"] = self.subjects
-        if stored := taken.stored.first():
-            config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": stored[1] + 1}
+        if taken.stored:
+            after = taken.stored.gapless()
+            if after:
+                config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
             self.reportError(
                 f"The consumer {self.consumer!r} of the stream {self.stream!r} was gone: it is "
-                f"made again, and begins after the message {stored[1]}"
+                f"made again, and begins after the message {after}"
             )
         body = {"stream_name": self.stream, "config": config}
         return await self._ask(
@@ -345,7 +350,7 @@ class NatsReceiver(LoopReceiver):
         self,
         connection: _Connection,
         taken: _Taken,
-        storer: ThreadPoolExecutor,
+        batches: Batches[_Message],
         inbox: str,
         config: Mapping[str, Any],
     ) -> None:
@@ -356,95 +361,100 @@ class NatsReceiver(LoopReceiver):
         expires_s = min(_EXPIRES_S, (config.get("max_expires") or _EXPIRES_S * 1e9) / 1e9)
         # One message of the largest size fits in always.
         max_bytes = min(_READ_BYTES + client.max_payload, config.get("max_bytes") or 1 << 40)
-        left = number = 0
+        left = wanted = number = 0
         asked_s = time.monotonic()
         taken.forget_order()
         while True:
             room = self.max_pending - len(taken.waiting)
             if left <= 0 and room > 0:
                 number += 1
-                left = min(room, pace.count, most)
+                left = wanted = min(room, pace.count, most)
                 asked = {"batch": left, "expires": int(expires_s * 1e9), "max_bytes": max_bytes}
                 await client.publish(subject, json.dumps(asked).encode(), f"{inbox}.{number}")
                 asked_s = time.monotonic()
             arrived = await connection.next(_PAUSE_S if left <= 0 else expires_s)
-            messages: list[_Message] = []
+            count = size = 0
             for message in arrived:
                 if message.reply.startswith("$JS.ACK."):
                     left -= 1
                     found = taken.take(message)
                     if found is not None:
-                        messages.append(found)
+                        batches.add(found, len(found.payload))
+                        count, size = count + 1, size + len(found.payload)
+                        self._lag = found.pending
                 elif message.subject == f"{inbox}.{number}" and message.headers:
-                    self._look_at_status(message.headers)
+                    self._look_at_status(message.headers, is_fruitless=left == wanted)
                     left = 0
-            if messages:
-                self._lag = messages[-1].pending
-                size = sum(len(each.payload) for each in messages)
-                pace.note(len(messages), size, most)
-                await asyncio.get_running_loop().run_in_executor(
-                    storer, self._store, taken, messages, asyncio.get_running_loop()
-                )
+            if count:
+                pace.note(count, size, most)
+                await batches.room()
             if left > 0 and time.monotonic() > asked_s + 2 * expires_s:
                 left = 0
 
-    def _look_at_status(self, headers: Mapping[str, str]) -> None:
+    def _look_at_status(self, headers: Mapping[str, str], is_fruitless: bool) -> None:
         """Take note of why a request has ended.
 
         Raises:
             _GoneError: The consumer is gone.
+            JetStreamError: The server refuses what is asked for.
         """
         status = headers.get("Status", "")
         why = headers.get("Description", "")
         if status == "503" or "Consumer Deleted" in why:
             raise _GoneError(f"the consumer {self.consumer!r} of {self.stream!r} is gone")
-        if status not in ("404", "408") and "Batch Completed" not in why:
-            _log.info("The %s ended a request: %s %s", self._server, status, why)
+        if is_fruitless and status not in ("404", "408"):
+            raise JetStreamError(
+                f"no messages of the consumer {self.consumer!r} of {self.stream!r}: {status} {why}"
+            )
 
     def _store(
-        self, taken: _Taken, messages: list[_Message], loop: asyncio.AbstractEventLoop
+        self, taken: _Taken, loop: asyncio.AbstractEventLoop, messages: list[_Message]
     ) -> None:
         """On the storing thread: store messages; halve what does not fit into a block."""
-        before = taken.stored.copy()
+        before, stored = taken.stored, taken.stored.copy()
+        if taken.floor:
+            # The server gives again nothing up to there.
+            stored.add(1, taken.floor)
         for each in messages:
-            taken.stored.add(each.first, each.sequence)
-        place = {"created": taken.created, "stored": taken.stored.text()}
-        envelope: dict[str, Sequence[Any]] = {
-            "subject": [each.subject for each in messages],
-            "sequence": [each.sequence for each in messages],
-            "time": [each.time_us for each in messages],
-            "headers": [each.headers for each in messages],
-        }
+            stored.add(each.first, each.sequence)
         numbers = [each.sequence for each in messages]
 
         def durable() -> None:
             with contextlib.suppress(RuntimeError):  # The loop has ended with the source.
                 loop.call_soon_threadsafe(taken.note_durable, numbers)
 
+        taken.stored = stored
         try:
-            payloads = [each.payload for each in messages]
-            self._messages.store(self, payloads, envelope, place, durable)
+            self._messages.store(
+                self,
+                [each.payload for each in messages],
+                {name: [getattr(each, name) for each in messages] for name in _ENVELOPE.names},
+                {"created": taken.created, "stored": stored.text()},
+                durable,
+            )
         except RecordTooLargeError:
+            if len(messages) == 1:
+                raise
             taken.stored = before
             half = len(messages) // 2
-            self._store(taken, messages[:half], loop)
-            self._store(taken, messages[half:], loop)
+            self._store(taken, loop, messages[:half])
+            self._store(taken, loop, messages[half:])
 
 
-@dataclass(frozen=True)
-class _Message:
+class _Message(NamedTuple):
     """A message that is to be stored.
 
     Attributes:
         first: The first number of those up to `sequence` that are stored with it: between it and
             the last message there is none of this consumer.
         pending: How many the consumer has behind it.
+        time: In microseconds.
     """
 
     sequence: int
     first: int
     pending: int
-    time_us: int
+    time: int
     subject: str
     headers: list[tuple[str, str]]
     payload: bytes
@@ -462,9 +472,12 @@ class _Numbers:
         at = bisect_right(self._firsts, number) - 1
         return at >= 0 and number <= self._lasts[at]
 
-    def first(self) -> tuple[int, int] | None:
-        """Return the lowest range."""
-        return (self._firsts[0], self._lasts[0]) if self._firsts else None
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def gapless(self) -> int:
+        """Return the last number up to which all are there, from 1 on; 0 if that is none."""
+        return self._lasts[0] if self._firsts and self._firsts[0] == 1 else 0
 
     def add(self, first: int, last: int) -> None:
         """Add numbers."""
@@ -482,7 +495,8 @@ class _Numbers:
         firsts[begin:end] = [first]
         lasts[begin:end] = [last]
         if len(firsts) > _MOST_RANGES:
-            del firsts[0], lasts[0]
+            # Not the first one, after which a consumer that is made again begins.
+            del firsts[1], lasts[1]
 
     def copy(self) -> _Numbers:
         """Return another one with the same."""
@@ -496,21 +510,15 @@ class _Numbers:
         return " ".join(f"{one}-{last}" if one < last else str(one) for one, last in pairs)
 
 
-class _Change:
-    """What a stream's time of creation says."""
-
-    NONE, SINCE_THE_POSITION, FOR_THIS_START = range(3)
-
-
 class _Taken:
-    """What one start has taken, over all connections.
-
-    It is the event loop's, but for `stored`, which the storing thread has while that works.
+    """What one start has taken, over all connections. It is the event loop's.
 
     Attributes:
         created: When the stream was made.
         consumer: When the consumer was made.
-        stored: The numbers of all that is stored.
+        floor: The number up to which all is acknowledged.
+        stored: The numbers of all that is stored, or being stored; the storing thread sets another
+            one for each call.
         waiting: Where messages are acknowledged that are being stored, by their numbers.
         due: What can be acknowledged.
     """
@@ -518,22 +526,13 @@ class _Taken:
     def __init__(self, position: Mapping[str, Any]) -> None:
         self.created: str = position.get("created", "")
         self.consumer = ""
+        self.floor = 0
         self.stored = _Numbers(position.get("stored", ""))
         self.waiting: dict[int, str] = {}
         self.due: deque[str] = deque()
         self.has_due = asyncio.Event()
-        self.has_room: Callable[[], object] = _nothing
+        self.has_room: Callable[[], object] = lambda: None
         self._last = (0, 0)
-
-    def is_of(self, created: str) -> int:
-        """Take note of the stream's time of creation; return what that says."""
-        before, self.created = self.created, created
-        if before in ("", created):
-            return _Change.NONE
-        if self.consumer:
-            return _Change.FOR_THIS_START
-        self.stored = _Numbers()
-        return _Change.SINCE_THE_POSITION
 
     def forget_order(self) -> None:
         """Begin with another connection, on whose way messages may have been lost."""
@@ -569,22 +568,16 @@ class _Taken:
         self.has_due.set()
         self.has_room()
 
-    def not_stored(self) -> list[str]:
-        """Forget what was taken and is not stored; return where the server can be told so."""
-        numbers = [number for number in self.waiting if number not in self.stored]
-        return [self.waiting.pop(number) for number in numbers]
-
 
 class _Connection:
     """What arrives on one connection."""
 
-    client: Client
-
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self.client = client
         self.arrived: deque[Msg] = deque()
+        self.error: Exception | None = None
         self._changed = asyncio.Event()
         self._is_over = False
-        self._error: Exception | None = None
 
     async def arrive(self, message: Msg) -> None:
         """Take a message, or a status."""
@@ -595,9 +588,13 @@ class _Connection:
         """End a wait for messages."""
         self._changed.set()
 
+    def replies(self) -> list[str]:
+        """Return where what has arrived is acknowledged."""
+        return [each.reply for each in self.arrived if each.reply]
+
     async def note_error(self, error: Exception) -> None:
         """Take note of why it will end."""
-        self._error = error
+        self.error = error
         _log.info("An error of the connection to NATS: %s", error)
 
     async def note_end(self) -> None:
@@ -618,53 +615,59 @@ class _Connection:
         found = list(self.arrived)
         self.arrived.clear()
         if self._is_over and not found:
-            raise self._error or self.client.last_error or ConnectionError("the connection ended")
+            raise self.error or self.client.last_error or ConnectionError("the connection ended")
         return found
 
 
-async def _acknowledge(client: Client, taken: _Taken) -> None:
-    """Acknowledge what is due. What is not, as the connection has ended, comes again."""
+async def _answer(connection: _Connection, taken: _Taken, every_s: float) -> None:
+    """Acknowledge what is due, and tell the server every so often what is in progress.
+
+    What is not acknowledged, as the connection has ended, comes again.
+    """
     from nats.errors import Error
 
+    publish = connection.client.publish
+    next_s = time.monotonic() + every_s
     with contextlib.suppress(Error, OSError):
         while True:
-            await taken.has_due.wait()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(taken.has_due.wait(), max(0.0, next_s - time.monotonic()))
             taken.has_due.clear()
             while taken.due:
-                await client.publish(taken.due.popleft())
+                await publish(taken.due.popleft())
+            if time.monotonic() >= next_s:
+                next_s = time.monotonic() + every_s
+                for reply in (*taken.waiting.values(), *connection.replies()):
+                    await publish(reply, b"+WPI")
 
 
-async def _keep(connection: _Connection, taken: _Taken, every_s: float) -> None:
-    """Tell the server every so often that messages are in progress."""
-    from nats.errors import Error
-
-    with contextlib.suppress(Error, OSError):
-        while True:
-            await asyncio.sleep(every_s)
-            replies = [*taken.waiting.values(), *(each.reply for each in connection.arrived)]
-            for reply in replies:
-                if reply:
-                    await connection.client.publish(reply, b"+WPI")
-
-
-async def _take_leave(connection: _Connection, taken: _Taken, not_stored: Sequence[str]) -> None:
-    """Acknowledge what is durable, and let the server give again at once what is not stored."""
-    client = connection.client
+async def _take_leave(connection: _Connection, taken: _Taken) -> None:
+    """Acknowledge what is durable, and let the server give again at once what was not looked at."""
     while taken.due:
-        await client.publish(taken.due.popleft())
-    for reply in (*not_stored, *(each.reply for each in connection.arrived if each.reply)):
-        await client.publish(reply, b"-NAK")
-    await client.flush()
+        await connection.client.publish(taken.due.popleft())
+    for reply in connection.replies():
+        await connection.client.publish(reply, b"-NAK")
+    await connection.client.flush()
 
 
-def _new_client() -> Client:
+def _new_client(is_tls: bool) -> Client:
     from nats.aio.client import Client
+    from nats.errors import Error
 
     class BytesClient(Client):
         """A client that goes on after subjects and headers that a sender got wrong.
 
-        To the server they are bytes. The client would read nothing any more, and say nothing.
+        To the server they are bytes. The client would read nothing any more, and say nothing. Nor
+        does this one send a password to a server without TLS that should have it.
         """
+
+        def _connect_command(self) -> Any:
+            server = self._current_server
+            wants = is_tls or (server is not None and server.uri.scheme == "tls")
+            has = self._server_info.get("tls_required") or self.options["tls_handshake_first"]
+            if wants and not has:
+                raise Error("the server has no TLS")
+            return super()._connect_command()
 
         async def _process_headers(self, headers: Any) -> Any:
             try:
@@ -682,15 +685,13 @@ def _new_client() -> Client:
     return BytesClient()
 
 
-def _nothing() -> None:
-    pass
-
-
 def _place(address: object) -> str | None:
     """Return the host and port of a server's address; None if it is none."""
     if not isinstance(address, str):
         return None
-    parts = urlsplit(address)
-    if parts.scheme not in ("nats", "tls", "ws", "wss"):
+    try:
+        parts = urlsplit(address)
+        is_one = parts.scheme in ("nats", "tls", "ws", "wss") and parts.port != 0
+    except ValueError:
         return None
-    return parts.netloc.rpartition("@")[2] or None
+    return (is_one and parts.netloc.rpartition("@")[2]) or None

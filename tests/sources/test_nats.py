@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,8 @@ from penstock.sources.nats import NatsReceiver, _Numbers
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
 from tests.services.nats import NatsServer, make_server
+from tests.services.ports import free_ports
+from tests.services.tls import certificate_of_host
 
 pytestmark = pytest.mark.slow
 QUICK = {"spark.streaming.blockInterval": "20ms", "spark.streaming.receiverRestartDelay": "50"}
@@ -170,6 +174,61 @@ def test_a_consumer_that_vanishes_is_made_again_after_what_is_stored(server: Nat
         running.wait_for_error("made again, and begins after the message 2")
 
 
+def test_what_another_had_in_hand_is_not_passed_over_by_a_consumer_that_is_made_again(
+    server: NatsServer,
+) -> None:
+    async def take(js: Any) -> None:
+        subscription = await js.pull_subscribe_bind("c", "s")
+        assert len(await subscription.fetch(2)) == 2
+
+    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT)
+    send(server, b"acknowledged")
+    server.do(lambda js: js.add_consumer("s", config))
+    with run_receiver(reader(server), settings=QUICK) as running:
+        running.wait_for_records(1)
+        wait_until(lambda: info(server).ack_floor.stream_seq == 1, "acknowledgement")
+        running.stop()
+        send(server, b"2", b"3", b"4")
+        server.do(take)
+        running.start()
+        assert running.wait_for_records(2) == [b"acknowledged", b"4"]
+        server.do(lambda js: js.delete_consumer("s", "c"))
+        running.wait_for_error("made again, and begins after the message 1")
+        assert running.wait_for_records(4) == [b"acknowledged", b"4", b"2", b"3"]
+
+
+def test_numbers_that_were_acknowledged_before_need_no_place_in_the_position(
+    server: NatsServer,
+) -> None:
+    async def take(js: Any) -> None:
+        subscription = await js.pull_subscribe_bind("c", "s")
+        for message in await subscription.fetch(2):
+            await message.ack_sync()
+
+    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT)
+    server.do(lambda js: js.add_consumer("s", config))
+    send(server, b"1", b"2", b"3")
+    server.do(take)
+    with run_receiver(reader(server), settings=QUICK) as running:
+        assert running.wait_for_records(1) == [b"3"]
+        assert running.position["stored"] == "1-3"
+
+
+def test_a_request_that_the_server_refuses_is_reported(server: NatsServer) -> None:
+    async def wait(js: Any) -> None:
+        subscription = await js.pull_subscribe_bind("c", "s")
+        with run_receiver(reader(server), settings=QUICK) as running:
+            waiting = asyncio.ensure_future(subscription.fetch(1, timeout=HANG_S))
+            await asyncio.to_thread(running.wait_for_error, "409 Exceeded MaxWaiting")
+            waiting.cancel()
+            await js.publish("s.a", b"one")
+            await asyncio.to_thread(running.wait_for_records, 1)
+
+    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT, max_waiting=1)
+    server.do(lambda js: js.add_consumer("s", config))
+    server.do(wait)
+
+
 def test_a_stream_that_is_made_anew_is_read_from_its_first_message(server: NatsServer) -> None:
     send(server, b"1", b"2")
     with run_receiver(reader(server), settings=QUICK) as running:
@@ -225,7 +284,64 @@ def test_subjects_and_headers_that_are_no_text_stop_nothing(server: NatsServer) 
     assert found[0]["subject"] == "s.\ufffd"
 
 
-@pytest.mark.parametrize("servers", ["", "http://u:secret@h", [], ["nats://h:1", "h:2"], 7])
+def test_a_server_that_is_away_is_reported_at_once() -> None:
+    (port,) = free_ports(1)
+    with run_receiver(NatsReceiver(f"nats://127.0.0.1:{port}", "s", "c")) as running:
+        running.wait_for_error("Connect call failed", 20)
+
+
+def test_a_server_that_says_nothing_is_reported() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        receiver = NatsReceiver(address, "s", "c", options={"connect_timeout": 0.1})
+        with run_receiver(receiver, settings=QUICK) as running:
+            running.wait_for_error("is asked again, after: TimeoutError")
+
+
+def test_tls_is_checked_against_the_given_certificates(tmp_path: Path) -> None:
+    certificate = certificate_of_host(tmp_path)
+    server = make_server(tmp_path)
+    key = tmp_path / "key.pem"
+    server.command += ["--tlsverify", "--tlscacert", str(certificate)]
+    server.command += ["--tlscert", str(certificate), "--tlskey", str(key)]
+    server.start()
+    address = server.address.replace("nats://", "tls://")
+    ours = {"ca_file": str(certificate), "certificate_file": str(tmp_path / "server.pem")}
+    try:
+        for given, why in (
+            ({}, "certificate verify failed"),
+            ({**ours, "certificate_file": None}, "certificate required"),
+            ({**ours, "ca_file": "/no/ca.pem"}, "TLS with /no/ca.pem"),
+            (ours, "stream not found"),
+        ):
+            receiver = NatsReceiver(address, "s", "c", **given)  # type: ignore[arg-type]
+            with run_receiver(receiver, settings=QUICK) as running:
+                assert why in running.wait_for_error(why)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("given", [{}, {"ca_file": True}])
+def test_no_password_is_sent_without_tls_where_tls_was_asked_for(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    if given:
+        given = {"ca_file": str(certificate_of_host(tmp_path))}
+    scheme = "nats" if given else "tls"
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        address = f"{scheme}://user:secret@127.0.0.1:{plain.getsockname()[1]}"
+        with run_receiver(NatsReceiver(address, "s", "c", **given), settings=QUICK) as running:
+            connection, _ = plain.accept()
+            with connection:
+                connection.sendall(b'INFO {"auth_required":true,"headers":true}\r\n')
+                connection.settimeout(HANG_S)
+                assert connection.recv(1 << 16) == b""
+            assert "secret" not in running.wait_for_error("the server has no TLS")
+
+
+@pytest.mark.parametrize(
+    "servers", ["", "http://u:secret@h", [], ["nats://h:1", "h:2"], 7, "nats://h:x"]
+)
 def test_an_address_that_is_not_accepted_is_named_without_its_secret(servers: Any) -> None:
     with pytest.raises((ValueError, TypeError)) as raised:
         NatsReceiver(servers, "s", "c")
