@@ -42,6 +42,12 @@ def plain_log() -> Iterator[None]:
         yield
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Refuse cases without an order: each process that runs tests must find them in the same."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        assert not isinstance(mark.args[-1], (set, frozenset)), f"a set as cases: {mark.args[0]}"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what may take longest, so that tests side by side end at about the same time."""
 
