@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import queue
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from functools import partial
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from penstock.errors import text_of
+from penstock.errors import text_of, typed_text
 from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, bound_socket
 from penstock.sources._http_bodies import (
     ENVELOPE,
@@ -98,6 +99,17 @@ class _Taken(NamedTuple):
     durable: asyncio.Future[None]
 
 
+class _Noting(logging.Logger):
+    """What the library logs of a request, which would be a traceback for each."""
+
+    def __init__(self, note: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__("penstock.sources.http")
+        self._note = note
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self._note(record)
+
+
 class HttpServer:
     """Serves until it is cancelled.
 
@@ -114,6 +126,7 @@ class HttpServer:
         self._overdue_at_s: dict[asyncio.Future[None], float] = {}
         self._refused = 0
         self._last_refusal = ""
+        self._last_error: BaseException | None = None
         self._tell_at_s = 0.0
         self._unpacking = asyncio.Lock()
         self._connecting: set[asyncio.Task[None]] = set()
@@ -133,7 +146,11 @@ class HttpServer:
         context = self._tls()
         with bound_socket(receiver.host, receiver.port, share=receiver.share) as bound:
             server = web.Server(
-                self._handle, auto_decompress=False, access_log=None, keepalive_timeout=_IDLE_S
+                self._handle,
+                auto_decompress=False,
+                access_log=None,
+                keepalive_timeout=_IDLE_S,
+                logger=_Noting(self._note_record),
             )
             self._storer.start()
             loop = asyncio.get_running_loop()
@@ -178,8 +195,7 @@ class HttpServer:
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:  # Such as too many open files: it is tried again after a while.
-            self._refused += 1
-            self._last_refusal = f"no connection can be accepted: {text_of(error)}"
+            self._note_refusal(f"no connection can be accepted: {text_of(error)}")
             loop = asyncio.get_running_loop()
             loop.remove_reader(bound)
             loop.call_later(_LOOK_S, self._listen, bound, server, context)
@@ -203,13 +219,27 @@ class HttpServer:
             if now_s - since_s > _IDLE_S:
                 each.force_close()
 
+    def _note_record(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if record.levelno < logging.WARNING:
+            return
+        if isinstance(error, HttpProcessingError):
+            # Its text has parts of the request, which may be secret.
+            self._note_refusal(f"{error.code}: {type(error).__name__}")
+        else:
+            why = record.getMessage() if error is None else typed_text(error)
+            self._note_refusal(f"500: {why}", error)
+
+    def _note_refusal(self, why: str, error: BaseException | None = None) -> None:
+        self._refused += 1
+        self._last_refusal, self._last_error = why, error
+
     def _tell_refusals(self) -> None:
         if self._refused and time.monotonic() >= self._tell_at_s:
             self._tell_at_s = time.monotonic() + _TELL_S
             count, self._refused = self._refused, 0
-            self._receiver.reportError(
-                f"{count} requests were refused, the last: {self._last_refusal}"
-            )
+            told = f"Requests were refused ({count}), the last: {self._last_refusal}"
+            self._receiver.reportError(told, self._last_error)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -221,8 +251,7 @@ class HttpServer:
         except (Refusal, RefusedBodyError, SignatureError) as error:
             refusal = error if isinstance(error, Refusal) else _refusal_of(error)
             if refusal.response.status != _UNAVAILABLE:
-                self._refused += 1
-                self._last_refusal = text_of(refusal)
+                self._note_refusal(text_of(refusal))
             return refusal.response
         finally:
             hand.release()
@@ -479,11 +508,17 @@ def _payloads(content: Content) -> Sequence[bytes]:
 
 def _envelope(request: web.BaseRequest, key: str) -> tuple[Any, ...]:
     headers = [
-        (name.lower(), value)
+        (_text(name.lower()), _text(value))
         for name, value in request.headers.items()
         if name.lower() not in _SECRET_HEADERS
     ]
-    return request.path, headers, datetime.now(timezone.utc), key or None, request.remote
+    now = datetime.now(timezone.utc)
+    return _text(request.path), headers, now, _text(key) or None, request.remote
+
+
+def _text(given: str) -> str:
+    """Return what was sent; bytes that are no UTF-8 are replaced."""
+    return given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _columns(group: Sequence[_Taken], counts: Sequence[int]) -> dict[str, list[Any]]:

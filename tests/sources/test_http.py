@@ -178,7 +178,7 @@ def test_a_body_that_is_not_whole_or_not_what_it_says_is_refused_as_a_whole(
         assert (answer.status, told in answer.text) == (status, True), answer.text
         send(address, b"last")
         assert running.wait_for_records(1) == [b"last"]
-        assert str(status) in running.wait_for_error("requests were refused")
+        assert str(status) in running.wait_for_error("Requests were refused")
 
 
 def test_what_values_cannot_read_is_a_dead_letter_and_the_rest_is_stored() -> None:
@@ -613,7 +613,7 @@ def test_a_hook_with_a_wrong_or_an_old_signature_is_refused_and_one_replayed_is_
         for wrong in (JSON, JSON | standard(body, now_s - 400), right | {"webhook-id": "m2"}):
             assert send(address, body, wrong).status == 401
         assert running.records == [body]
-        told = running.wait_for_error("requests were refused")
+        told = running.wait_for_error("Requests were refused")
         assert "401" in told
         assert SECRET.removeprefix("whsec_") not in told
 
@@ -627,7 +627,7 @@ def test_a_token_is_asked_for_before_the_body_is_read_and_never_shown() -> None:
             assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
         assert send(address, b"2", {"Authorization": "Bearer hidden"}).status == 200
         assert running.records == [b"2"]
-        assert "hidden" not in running.wait_for_error("requests were refused")
+        assert "hidden" not in running.wait_for_error("Requests were refused")
 
 
 # -- clients that do not keep to it --------------------------------------------------------------
@@ -672,6 +672,35 @@ def test_a_request_that_ends_early_or_contradicts_itself_stores_nothing(sent: by
         assert b" 200 " not in answer
         send(address, b"last")
         assert running.records == [b"last"]
+
+
+def test_what_is_no_http_is_told_as_a_refusal_without_its_text(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    token = b"\r\nAuthorization: Bearer hidden\x01" + b"x" * 9000
+    with serving() as (running, address):
+        assert b" 400 " in answer_to(address, HEAD[:-2] + token + b"\r\n\r\n")
+        told = running.wait_for_error("Requests were refused")
+    assert "400" in told
+    assert "hidden" not in f"{told}{''.join(capfd.readouterr())}"
+
+
+def test_what_the_users_signature_raises_is_told_with_its_traceback() -> None:
+    class Wrong(GitHubSignature):
+        def check(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
+            return headers["X-None"]
+
+    with serving(signature=Wrong("s")) as (running, address):
+        assert send(address, b"1").status == 500
+        assert "KeyError" in running.wait_for_error("Requests were refused")
+
+
+def test_a_header_that_is_no_utf8_is_stored_with_what_stands_for_it() -> None:
+    head = HEAD + b"Content-Length: 1\r\nIdempotency-Key: \xff\r\nX-A: \xc3\xa9\xfe\r\n\r\n1"
+    with serving(columns=True) as (running, address):
+        assert b" 200 " in answer_to(address, head)
+        (found,) = running.wait_for_records(1)
+    assert (found["key"], dict(found["headers"])["x-a"]) == ("\ufffd", "é\ufffd")
 
 
 def test_a_body_that_comes_too_slowly_is_refused_and_others_are_served_meanwhile() -> None:
