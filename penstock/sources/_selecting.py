@@ -153,9 +153,7 @@ def sender_text(sender: Any) -> str:
     """Return the address of a peer for people; empty for a Unix socket without a name."""
     if isinstance(sender, tuple):
         return address_text(sender[0], sender[1])
-    if isinstance(sender, bytes):
-        return os.fsdecode(sender)
-    return str(sender or "")
+    return os.fsencode(sender or "").decode(errors="replace")
 
 
 def set_receive_buffer(bound: socket.socket, size: int) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import as_count
+from penstock._arguments import as_count, refused
 from penstock.receiver import bound_socket, ports_of
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._selecting import Datagrams, SelectingReceiver, set_receive_buffer
@@ -37,6 +37,8 @@ _log = logging.getLogger("penstock.sources.datagrams")
 _AT_ONCE = 1024
 _STEP_S = 1.0
 _LAST_S = 2.0
+_MOST_PATH_BYTES = 107
+"""What ``sockaddr_un`` of Linux has room for (unix(7))."""
 
 _COLUMNS = pa.schema(
     [
@@ -89,6 +91,11 @@ class DatagramReceiver(SelectingReceiver):
             ports_of(port)
         self.port, self.host, self.share = port, host, share
         self.path = None if path is None else os.fspath(path)
+        if self.path is not None and not (
+            os.path.isabs(self.path) and len(os.fsencode(self.path)) <= _MOST_PATH_BYTES
+        ):
+            accepted = f"an absolute path of at most {_MOST_PATH_BYTES} bytes"
+            raise ValueError(refused("path", path, accepted))
         self.columns = columns
         if columns:
             self.schema = _COLUMNS

@@ -191,7 +191,7 @@ class _Reading:
         self._inodes: dict[str, dict[int, str]] = {}
         self._is_paths_old = True
         self._opened: OrderedDict[int, GrowingFile] = OrderedDict()
-        self._buffer = bytearray(receiver.maxLine)
+        self._buffer = bytearray(receiver.maxLine + 1)  # with the end of the longest line
         self._size = len(self._buffer)
         self._filled = 0
         self._parts: list[tuple[GrowingFile, int, int, int]] = []
@@ -513,7 +513,7 @@ class _Reading:
                     file,
                     start,
                     f"a line of {end - file.place} bytes of {file.path}, from {file.place} on, is "
-                    f"longer than {self._size} bytes (maxLine)",
+                    f"longer than {self._size - 1} bytes (maxLine)",
                     end,
                 )
                 return True

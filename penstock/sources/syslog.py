@@ -267,10 +267,15 @@ class _Listening:
                 "(maxConnections)",
             )
             return
-        made.setblocking(False)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if (context := self._listeners[listener]) is not None:
-            made = context.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if (context := self._listeners[listener]) is not None:
+                made = context.wrap_socket(made, server_side=True, do_handshake_on_connect=False)
+        except OSError as error:  # it is gone already
+            made.close()
+            self._receiver._tell("connection", f"{peer} was disconnected: {text_of(error)}")
+            return
         one = _Connection(made, peer, Frames(self._receiver.maxMessage))
         self._connections.add(one)
         self._selector.register(made, selectors.EVENT_READ, one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -73,6 +74,19 @@ def test_columns_say_who_sent_it_and_when() -> None:
         assert began_s - 1 < row["time"].timestamp() < time.time() + 1
 
 
+def test_a_sender_whose_name_is_no_text_is_shown_as_far_as_it_is(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    names = [os.fsencode(tmp_path) + b"/\xff", b"\0abstract \xfe"]
+    with run_receiver(DatagramReceiver(path=path, columns=True), settings=SOON) as running:
+        running.wait_for_addresses()
+        for name in names:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
+                sending.bind(name)
+                sending.sendto(b"one", path)
+        found = [row["peer"] for row in running.wait_for_records(2)]
+        assert found == [f"{tmp_path}/\ufffd", "\0abstract \ufffd"]
+
+
 def test_a_datagram_that_is_too_large_is_a_dead_letter() -> None:
     with run_receiver(DatagramReceiver(0, "127.0.0.1", maxDatagram=10), settings=SOON) as running:
         with sender_to(running) as sending:
@@ -127,7 +141,14 @@ def test_several_receivers_share_a_port() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{}, {"port": 0, "path": "/tmp/socket"}, {"port": 70_000}, {"port": 0, "maxDatagram": 0}],
+    [
+        {},
+        {"port": 0, "path": "/tmp/socket"},
+        {"port": 70_000},
+        {"port": 0, "maxDatagram": 0},
+        {"path": "socket"},
+        {"path": f"/tmp/{'x' * 103}"},
+    ],
 )
 def test_arguments_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"accepted|not both"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -115,6 +116,25 @@ def test_tls_takes_those_that_have_a_right_certificate(tmp_path: Path) -> None:
             for number in range(20):
                 secret.sendall(b"<13>1 - - - - - - %d %s\n" % (number, large.encode()))
             assert messages(found, 20) == [f"{number} {large}" for number in range(20)]
+
+
+def test_a_peer_of_tls_that_resets_its_connection_disturbs_no_other(tmp_path: Path) -> None:
+    certificate = certificate_of_host(tmp_path)
+    with running(tls=0, certificate=str(tmp_path / "server.pem")) as (found, ports):
+        context = ssl.create_default_context(cafile=str(certificate))
+        with (
+            socket.create_connection(("127.0.0.1", ports["tls"]), HANG_S) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secret,
+        ):
+            secret.sendall(b"<13>1 - - - - - - before\n")
+            assert messages(found, 1) == ["before"]
+            for _ in range(100):
+                with socket.create_connection(("127.0.0.1", ports["tls"]), HANG_S) as reset:
+                    reset.sendall(b"<13>")
+                    reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            secret.sendall(b"<13>1 - - - - - - after\n")
+            assert messages(found, 2) == ["before", "after"]
+        assert found.events == ["registered"]
 
 
 def test_a_certificate_that_is_not_there_is_told() -> None:
