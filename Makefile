@@ -23,7 +23,7 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis prometheus sources services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
+.PHONY: help setup java redis prometheus s3 sources services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,15 @@ redis:
 	echo "No redis-server or valkey-server on the PATH: the tests of shared rates are skipped." >&2; \
 	echo "On Debian and Ubuntu: sudo apt-get install redis-server" >&2
 
+# Builds for some minutes; without it the tests that need a store which keeps its word are skipped.
+s3: $(STAMP)
+	@if command -v versitygw >/dev/null || [ -x $(BIN)/versitygw ]; then exit 0; fi; \
+	if command -v go >/dev/null; then \
+	    echo "Building versitygw, an S3 server (about 5 minutes, 300 MB)"; \
+	    GOBIN=$(abspath $(BIN)) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0; exit; \
+	fi; \
+	echo "No versitygw on the PATH and no go to build it: the tests with it are skipped." >&2
+
 browser:
 	@if command -v chromedriver >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -147,7 +156,7 @@ test-long: services ## run the tests that `make test` leaves out for their time
 test-slow: services ## run the tests of `make test` on a machine slowed to a quarter
 	@$(BIN)/python -m tests.slow_machine $(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
-test-all: services ## run all tests, with all cases of what has many
+test-all: services s3 ## run all tests, with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
 # Its tests wait more than they calculate.
