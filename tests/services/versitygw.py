@@ -48,12 +48,13 @@ class VersityServer(ServerProcess):
             "AWS_ENDPOINT_URL": url or self.url,
         }
 
-    def store(self, url: str = "") -> Any:
-        """Return the bucket, for the test itself."""
+    def store(self, url: str = "", prefix: str | None = None) -> Any:
+        """Return the bucket, or what is below a prefix, for the test itself."""
         from obstore.store import S3Store
 
         return S3Store(
             BUCKET,
+            prefix=prefix,
             endpoint=url or self.url,
             access_key_id=KEYS["aws_access_key_id"],
             secret_access_key=KEYS["aws_secret_access_key"],

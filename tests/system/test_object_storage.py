@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 
 from penstock.streaming import DStream, StreamGraphError, StreamingContext
@@ -38,6 +39,12 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersityS
 
 def results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in folder.iterdir() if path.suffix == ""]
+
+
+def logs(server: VersityServer) -> set[str]:
+    """Return the names of the receivers' logs of which something is there."""
+    found = obstore.list(server.store(), prefix="app/receivedData").collect()
+    return {entry["path"].split("/")[2] for entry in found}
 
 
 def processed(folder: Path) -> int:
@@ -71,6 +78,7 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
                 if number == RUNS:
                     sent = feeder.finish()
                     await_that("all is processed", lambda sent=sent: processed(batches) == sent)
+                    await_that("the logs of killed receivers go", lambda: len(logs(server)) == 1)
                     driver.stop()
                 # Else all its processes are killed by SIGKILL, and so is what the host has.
             shutil.rmtree(local, ignore_errors=True)

@@ -147,8 +147,8 @@ class FaultyObjectFileSystem(ObjectFileSystem):
 
     reads_at_once = 1
 
-    def __init__(self, seed: int = 0) -> None:
-        store = MemoryStore()
+    def __init__(self, seed: int = 0, store: Any = None) -> None:
+        store = MemoryStore() if store is None else store
         self.objects = FaultyObjects(seed, store)
         self.healthy = ObjectFileSystem(ObjectsClient(store, "s3://bucket"), "s3://bucket")
         self.healthy.reads_at_once = 1

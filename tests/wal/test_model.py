@@ -123,11 +123,7 @@ class LogMachine(RuleBasedStateMachine):
         storage: str,
     ) -> None:
         self.cipher = WatchedCipher(EncryptionKey.generate()) if encrypted else None
-        self.fs: FaultyFileSystem | FaultyObjectFileSystem
-        if storage == "objects":
-            self.fs = FaultyObjectFileSystem(seed)
-        else:
-            self.fs = FaultyFileSystem(seed, direct=direct, is_hdfs=storage == "hdfs")
+        self.fs = self.file_system(storage, seed, direct=direct)
         self.clock = StillClock(1)
         self.slot = memoryview(mmap.mmap(-1, 4 * 4096))
         self.options = LogOptions(
@@ -138,6 +134,13 @@ class LogMachine(RuleBasedStateMachine):
             roll_age_s=60,
         )
         self.open_writer()
+
+    def file_system(
+        self, storage: str, seed: int, *, direct: bool
+    ) -> FaultyFileSystem | FaultyObjectFileSystem:
+        if storage == "objects":
+            return FaultyObjectFileSystem(seed)
+        return FaultyFileSystem(seed, direct=direct, is_hdfs=storage == "hdfs")
 
     def teardown(self) -> None:
         if self.writer is not None:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 from obstore.store import MemoryStore
 
 from penstock.wal import (
@@ -34,7 +36,9 @@ from penstock.wal.cli import wal as wal_command
 from tests.bounds import HANG_S
 from tests.services.http_faults import FaultyHttp
 from tests.services.versitygw import BUCKET, VersityServer, make_server
-from tests.wal.faulty_objects import FaultyObjects
+from tests.wal.faulty_filesystem import FaultyFileSystem
+from tests.wal.faulty_objects import FaultyObjectFileSystem, FaultyObjects
+from tests.wal.test_model import QUICK, LogMachine
 
 FOLDER = "/app/log"
 SMALL = LogOptions(segment_size=1 << 14, alignment=64)
@@ -238,6 +242,22 @@ def test_lost_answers_and_repeated_requests_double_nothing(
     assert payloads(fs, folder) == expected
     assert sum(faults.done.values()) > 100
     assert all(faults.done[fault] for fault in ("lost", "busy", "twice", "cut"))
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_log_on_a_server_against_the_model(server: VersityServer) -> None:
+    """As `test_model` does it in memory: answers are lost, requests come late, processes die."""
+
+    class OnServer(LogMachine):
+        def file_system(
+            self, storage: str, seed: int, *, direct: bool
+        ) -> FaultyFileSystem | FaultyObjectFileSystem:
+            return FaultyObjectFileSystem(seed, server.store(prefix=uuid.uuid4().hex))
+
+    run_state_machine_as_test(
+        OnServer, settings=settings(QUICK, max_examples=12, stateful_step_count=25)
+    )
 
 
 def test_a_store_that_ignores_conditions_is_refused() -> None:
