@@ -7,15 +7,17 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from penstock._arguments import refused
 from penstock.backoff import Backoff
 from penstock.errors import MissingPackageError, text_of
-from penstock.receiver import WithLetters
+from penstock.receiver import RecordTooLargeError, WithLetters
 from penstock.sources.formats import ValueFormat
+
+T = TypeVar("T")
 
 _FIRST_S = 0.1
 _LONGEST_S = 30.0
@@ -185,6 +187,16 @@ class Messages:
         if rows is not None:
             batch = batch.filter(rows)
         return to.store(WithLetters(batch, letters) if letters else batch, position, ack)
+
+
+def in_halves(store: Callable[[Sequence[T]], object], messages: Sequence[T]) -> None:
+    """Store messages; where they do not fit into one block together, each half by itself."""
+    try:
+        store(messages)
+    except RecordTooLargeError:
+        half = len(messages) // 2
+        in_halves(store, messages[:half])
+        in_halves(store, messages[half:])
 
 
 class Pace:

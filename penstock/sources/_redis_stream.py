@@ -35,7 +35,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.receiver import RecordTooLargeError
-from penstock.sources._common import Messages, Pace, Reconnecting
+from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._redis_receiver import (
     BLOCK_S,
     MOST_AT_ONCE,
@@ -172,7 +172,7 @@ class RedisStreamReceiver(RedisReceiver):
             entries = self._read(">", min(room, self._pace.count), self._block_s)
             if entries:
                 self._note(entries)
-                self._store(entries, is_whole=True)
+                in_halves(partial(self._store, is_whole=True), entries)
             if self.claim_after_s is not None and time.monotonic() >= self._next_claim_s:
                 self._claim(self.claim_after_s)
                 self._next_claim_s = time.monotonic() + self.claim_after_s / 2
@@ -233,7 +233,7 @@ class RedisStreamReceiver(RedisReceiver):
     def _given_before(self) -> Iterator[list[_Entry]]:
         after = "0"
         while not self.isStopped():
-            taken = self._taken.ids()
+            taken = _Ids(self._taken.position())
             entries = self._read(after, self._count())
             if not entries:
                 return
@@ -246,7 +246,7 @@ class RedisStreamReceiver(RedisReceiver):
         """Take over what other consumers have had for long."""
         cursor: Any = "0-0"
         while not self.isStopped():
-            taken = self._taken.ids()
+            taken = _Ids(self._taken.position())
             cursor, found, *rest = self._command(
                 *("XAUTOCLAIM", self.stream, self.group, self.consumer, int(after_s * 1000)),
                 *(cursor, "COUNT", self._count()),
@@ -275,7 +275,7 @@ class RedisStreamReceiver(RedisReceiver):
             if self.isStopped():
                 return
         if entries:
-            self._store(entries, is_whole=False)
+            in_halves(partial(self._store, is_whole=False), entries)
 
     def _tell_deleted(self, ids: list[str]) -> None:
         self.reportError(
@@ -293,7 +293,7 @@ class RedisStreamReceiver(RedisReceiver):
 
     # -- storing ---------------------------------------------------------------------------------
 
-    def _store(self, entries: list[_Entry], is_whole: bool) -> None:
+    def _store(self, entries: Sequence[_Entry], is_whole: bool) -> None:
         answer = self._taken.add([each.id for each in entries], is_whole)
         place = {
             "consumer": self.consumer,
@@ -321,9 +321,7 @@ class RedisStreamReceiver(RedisReceiver):
         except RecordTooLargeError:
             # They are in one block with their position, or not at all.
             self._taken.forget(answer)
-            half = len(entries) // 2
-            self._store(entries[:half], is_whole)
-            self._store(entries[half:], is_whole)
+            raise
 
     # -- acknowledging ---------------------------------------------------------------------------
 
@@ -340,13 +338,14 @@ class RedisStreamReceiver(RedisReceiver):
             self._taken.wait_for_durable(max(0.0, due_s))
             is_last = self._stopping.is_set()
             try:
-                for answer in self._taken.to_acknowledge():
-                    self._send("XACK", (self.stream, self.group), answer.ids)
-                    self._taken.forget(answer)
+                for answer in self._taken.answers():
+                    if answer.is_durable:
+                        self._send("XACK", (self.stream, self.group), answer.ids)
+                        self._taken.forget(answer)
                 if is_last:
                     return
                 if time.monotonic() >= next_refresh_s:
-                    ids = self._taken.waiting()
+                    ids = [one for each in self._taken.answers() for one in each.ids]
                     # Without the entries, and without a count of deliveries.
                     self._send("XCLAIM", (self.stream, self.group, self.consumer, 0), ids, "JUSTID")
                     next_refresh_s = time.monotonic() + refresh_every_s
@@ -465,25 +464,16 @@ class _Taken:
         with self._changed:
             return " ".join(each.text for each in self._answers)
 
-    def ids(self) -> _Ids:
-        """Return the ids of all, as they are by now."""
-        return _Ids(self.position())
-
     def durable(self, answer: _Answer) -> None:
         """Take note that entries can be acknowledged."""
         with self._changed:
             answer.is_durable = True
             self._changed.notify_all()
 
-    def to_acknowledge(self) -> list[_Answer]:
-        """Return those that are durable."""
+    def answers(self) -> list[_Answer]:
+        """Return all."""
         with self._changed:
-            return [each for each in self._answers if each.is_durable]
-
-    def waiting(self) -> list[str]:
-        """Return the ids of those that are not."""
-        with self._changed:
-            return [one for each in self._answers if not each.is_durable for one in each.ids]
+            return list(self._answers)
 
     def forget(self, answer: _Answer) -> None:
         """They are acknowledged, or were not stored."""

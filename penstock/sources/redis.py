@@ -23,9 +23,8 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
-from penstock.receiver import RecordTooLargeError
 from penstock.receiver.door import acknowledge_nothing
-from penstock.sources._common import Messages, Pace, Reconnecting
+from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._redis_receiver import (
     BLOCK_S,
     MOST_AT_ONCE,
@@ -38,13 +37,29 @@ from penstock.sources.formats import ValueFormat
 
 __all__ = ["RedisChannelReceiver", "RedisListReceiver", "RedisStreamReceiver"]
 
-_REMOVE = """
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
-redis.call('LTRIM', KEYS[1], ARGV[2] - ARGV[1], -1)
-redis.call('SET', KEYS[2], ARGV[2])
-return 1
+_TAKE = """
+local source, own, counter = unpack(KEYS)
+local removed, durable, held, count, side = unpack(ARGV)
+if redis.call('GET', counter) ~= removed then return false end
+if durable ~= removed then
+  redis.call('LTRIM', own, durable - removed, -1)
+  redis.call('SET', counter, durable)
+end
+if redis.call('LLEN', own) < tonumber(held) then return false end
+local found = {}
+if tonumber(count) > 0 then
+  found = redis.call('LRANGE', own, held, held + count - 1)
+end
+while #found < tonumber(count) do
+  local moved = redis.call('LMOVE', source, own, side, 'RIGHT')
+  if not moved then break end
+  found[#found + 1] = moved
+end
+return found
 """
-"""Removes elements from a list together with their count, if it is as it was left."""
+"""Removes what is durable from a receiver's own list, together with its count, and gives elements
+behind those that it has stored: what is there by now, and what is moved there. False if the list is
+not as it was left."""
 _LIST_ENVELOPE = pa.schema([("list", pa.string())])
 _CHANNEL_ENVELOPE = pa.schema([("channel", pa.string()), ("pattern", pa.string())])
 
@@ -119,16 +134,17 @@ class RedisListReceiver(RedisReceiver):
         self._take_up()
         reconnecting.connected()
         while not self.isStopped():
-            self._remove()
-            held = self._stored - self._removed
-            if held >= self.max_pending:
-                if not self._told.wait(BLOCK_S):
-                    self._command("PING")
+            found, room = self._take(self._pace.count)
+            if found:
+                self._pace.note(len(found), sum(map(len, found)), self.max_pending)
+                in_halves(self._store, found)
+            elif room:
+                move = (self.key, self.processing, self.side.upper(), "RIGHT")
+                self._command("BLMOVE", *move, self._block_s)
+            else:
+                self._told.wait(BLOCK_S)
                 self._told.clear()
-            elif elements := self._move(held, min(self._pace.count, self.max_pending - held)):
-                self._pace.note(len(elements), sum(map(len, elements)), self.max_pending)
-                self._store(elements)
-        self._remove()
+        self._take(0)
 
     def _take_up(self) -> None:
         """Find out which elements of its own list are stored, and have the count say so."""
@@ -147,66 +163,28 @@ class RedisListReceiver(RedisReceiver):
         self._removed = self._stored - held
         if not is_known or held != known:
             self._command("SET", f"{self.processing}:removed", self._removed)
-        self._is_as_left = self._is_behind = True
+        self._is_as_left = True
 
-    def _remove(self) -> None:
-        """Remove what is durable."""
-        durable, removed = self._durable, self._removed
-        if durable > removed:
-            names = (self.processing, f"{self.processing}:removed")
-            self._check(self._command("EVAL", _REMOVE, 2, *names, removed, durable))
-            self._removed = durable
-
-    def _check(self, is_as_left: object) -> None:
-        if not is_as_left:
+    def _take(self, most: int) -> tuple[list[bytes], int]:
+        """Remove what is durable; return elements to store, and for how many there was room."""
+        durable = max(self._durable, self._removed)
+        held = self._stored - durable
+        room = max(0, self.max_pending - held)
+        keys = (self.key, self.processing, f"{self.processing}:removed")
+        values = (self._removed, durable, held, min(most, room), self.side.upper())
+        found = self._command("EVAL", _TAKE, len(keys), *keys, *values)
+        if found is None:
             self._is_as_left = False
             raise _NotAsLeftError(f"the list {self.processing!r} is not as this receiver left it")
+        self._removed = durable
+        return found, room
 
-    def _move(self, held: int, count: int) -> list[bytes]:
-        """Return elements that are in its own list now, behind the `held` that are stored.
-
-        The server may have moved some on a connection that is gone. So what the list has is
-        compared with what was moved, and read where these differ.
-        """
-        there = ("LRANGE", self.processing, held, held + count - 1)
-        move = (self.key, self.processing, self.side.upper(), "RIGHT")
-        if self._is_behind:
-            found, self._is_behind = self._ask(held, there)
-            if found:
-                return found
-        found, self._is_behind = self._ask(held, *[("LMOVE", *move)] * count)
-        if self._is_behind:
-            return []
-        if not found and self._command("BLMOVE", *move, self._block_s) is not None:
-            found, self._is_behind = self._ask(held, there)
-            self._check(found)
-        return found
-
-    def _ask(self, held: int, *commands: tuple[Any, ...]) -> tuple[list[bytes], bool]:
-        """Return the elements that commands give, and whether its own list has more than these."""
-        with self._client.pipeline(transaction=False) as asked:
-            for command in commands:
-                asked.execute_command(*command)
-            asked.llen(self.processing).get(f"{self.processing}:removed")
-            *answers, length, removed = asked.execute()
-        found: list[bytes] = []
-        for answer in answers:
-            found += answer if isinstance(answer, list) else [] if answer is None else [answer]
-        known = held + len(found)
-        self._check(length >= known and removed == b"%d" % self._removed)
-        return found, length > known
-
-    def _store(self, elements: list[bytes]) -> None:
+    def _store(self, elements: Sequence[bytes]) -> None:
         end = self._stored + len(elements)
         place = {"processing": self.processing, "stored": end}
         lists = {"list": [self.key] * len(elements)}
-        try:
-            self._messages.store(self, elements, lists, place, partial(self._note, end))
-            self._stored = end
-        except RecordTooLargeError:
-            half = len(elements) // 2
-            self._store(elements[:half])
-            self._store(elements[half:])
+        self._messages.store(self, elements, lists, place, partial(self._note, end))
+        self._stored = end
 
     def _note(self, durable: int) -> None:
         self._durable = durable
@@ -278,7 +256,7 @@ class RedisChannelReceiver(RedisReceiver):
                     listening.ping()
                     asked_s = now_s
                 if messages:
-                    self._store(messages)
+                    in_halves(self._store, messages)
 
     def _next(self, listening: Any) -> tuple[list[dict[str, Any]], bool]:
         """Return messages that have arrived, and whether anything has."""
@@ -295,15 +273,10 @@ class RedisChannelReceiver(RedisReceiver):
             found = listening.get_message(timeout=0)
         return messages, is_heard
 
-    def _store(self, messages: list[dict[str, Any]]) -> None:
+    def _store(self, messages: Sequence[dict[str, Any]]) -> None:
         envelope = {
             name: [each[name] and each[name].decode(errors="replace") for each in messages]
             for name in _CHANNEL_ENVELOPE.names
         }
         payloads = [each["data"] for each in messages]
-        try:
-            self._messages.store(self, payloads, envelope, ack=acknowledge_nothing)
-        except RecordTooLargeError:
-            half = len(messages) // 2
-            self._store(messages[:half])
-            self._store(messages[half:])
+        self._messages.store(self, payloads, envelope, ack=acknowledge_nothing)
