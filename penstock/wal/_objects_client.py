@@ -21,7 +21,9 @@ from penstock.wal._errors import MissingClientError
 
 SCHEME = "s3://"
 _REQUEST_S = 60
-"""How long one request may take: less than an append may wait (`LogOptions.stall_timeout_s`)."""
+"""How long one request may take that carries bytes: as long as a block may need on a slow line,"""
+_ANSWER_S = 10
+"""and one that does not."""
 _CONNECT_S = 5
 _PAGE = 1000
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
@@ -38,11 +40,13 @@ class ObjectsClient:
     Args:
         store: The bucket, of `obstore.store`.
         name: Its address, for errors.
+        asked: The same bucket for requests that carry no bytes; None: that one.
     """
 
-    def __init__(self, store: Any, name: str) -> None:
+    def __init__(self, store: Any, name: str, asked: Any = None) -> None:
         self._obstore: Any = _obstore(name)
         self._store = store
+        self._asked = store if asked is None else asked
         self._name = name
 
     @classmethod
@@ -59,18 +63,21 @@ class ObjectsClient:
         if endpoint and not re.match("https?://", endpoint):
             text = f"AWS_ENDPOINT_URL is {endpoint!r}, and not of the form https://host:port"
             raise OSError(errno.EINVAL, text, name)
-        options: dict[str, Any] = {
-            "timeout": timedelta(seconds=_REQUEST_S),
-            "connect_timeout": timedelta(seconds=_CONNECT_S),
-        }
+        options: dict[str, Any] = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
         if endpoint.startswith("http://"):
             options["allow_http"] = True
         more = {"endpoint": endpoint} if endpoint else {}
         with _told(name, name):
-            store = stores.S3Store(
-                bucket, client_options=options, retry_config={"max_retries": 0}, **more
+            store, asked = (
+                stores.S3Store(
+                    bucket,
+                    client_options={**options, "timeout": timedelta(seconds=seconds)},
+                    retry_config={"max_retries": 0},
+                    **more,
+                )
+                for seconds in (_REQUEST_S, _ANSWER_S)
             )
-        return cls(store, name)
+        return cls(store, name, asked)
 
     def create(self, key: str, data: bytes) -> None:
         """Make an object of which there must be none.
@@ -106,7 +113,7 @@ class ObjectsClient:
         """
         with _told(self._name, folder):
             found = self._obstore.list(
-                self._store, prefix=folder or None, offset=after, chunk_size=_PAGE
+                self._asked, prefix=folder or None, offset=after, chunk_size=_PAGE
             )
             for page in found:
                 yield from ((entry["path"], entry["size"]) for entry in page)
@@ -114,7 +121,7 @@ class ObjectsClient:
     def level(self, folder: str) -> tuple[list[str], list[str]]:
         """Return the keys right in a folder, and its folders."""
         with _told(self._name, folder):
-            found = self._obstore.list_with_delimiter(self._store, folder or None)
+            found = self._obstore.list_with_delimiter(self._asked, folder or None)
         return [entry["path"] for entry in found["objects"]], list(found["common_prefixes"])
 
     def delete(self, keys: Sequence[str]) -> None:
@@ -122,7 +129,7 @@ class ObjectsClient:
         if not keys:
             return
         with contextlib.suppress(FileNotFoundError), _told(self._name, keys[0]):
-            self._obstore.delete(self._store, list(keys))
+            self._obstore.delete(self._asked, list(keys))
 
 
 def _obstore(address: str) -> Any:
