@@ -325,6 +325,30 @@ def test_a_collector_that_says_when_to_come_again_is_asked_then(
     assert signal.is_due(0.0, is_last=True)
 
 
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://127.0.0.1:1", "Connection refused"),
+        ("http://no-such-host.invalid:4318", "Failed to resolve"),
+    ],
+)
+def test_why_a_collector_is_not_reached_is_said_and_not_that_it_was_tried_for_long(
+    address: str,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The exporter's own first pause is longer, so that it only says that its time is over.
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.1")
+    signal = Signal("Figures", address, "SWITCH", 60.0, lambda: "max retries", 0.0)
+    exporter = OTLPMetricExporter(f"{address}/v1/metrics", session=signal.session())
+    assert signal.send(exporter, some_figures(), 0.0) is Outcome.LATER
+    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("pens")]
+    assert said.startswith(f"Figures cannot be sent to {address} by OpenTelemetry: ")
+    assert reason in said
+    assert "retries" not in said
+
+
 def test_a_date_to_come_again_is_kept_to(collector: Collector) -> None:
     collector.refuses, collector.retry_after = 429, formatdate(time.time() + 7200, usegmt=True)
     signal = Signal("Figures", collector.address, "SWITCH", 60.0, lambda: "", 0.0)
@@ -425,6 +449,12 @@ def test_without_its_packages_a_program_is_told_what_to_install(
 def test_an_endpoint_that_is_no_address_is_an_error_at_the_start() -> None:
     with pytest.raises(SettingError, match=r"otel\.endpoint='h:4317' is not accepted"):
         OtelSender(running_program().model, settings_for("h:4317"), {})
+    # A setting wins over the variable.
+    variable = {"OTEL_EXPORTER_OTLP_ENDPOINT": "me:secret@h:4317"}
+    OtelSender(running_program().model, settings_for("http://h:1"), variable)
+    no_endpoint = Settings.from_pairs([("spark.penstock.otel.enabled", "true")])
+    with pytest.raises(SettingError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT='h:4317' is not acc"):
+        OtelSender(running_program().model, no_endpoint, variable)
 
 
 def test_switched_off_nothing_of_it_is_imported() -> None:

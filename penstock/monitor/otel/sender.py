@@ -36,6 +36,7 @@ _FIGURES_MS = 60_000
 _SPANS_MS = 5_000
 """How often they are sent: OpenTelemetry's default."""
 _ENDPOINT = "spark.penstock.otel.endpoint"
+_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
 class OtelSender:
@@ -57,7 +58,8 @@ class OtelSender:
         self._ways = Ways(model.application, settings.otel_traces_every)
         where = _without_password(
             settings.otel_endpoint
-            or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+            or _checked(environ.get(_VARIABLE) or None, _VARIABLE)
+            or "http://localhost:4318"
         )
         self._said = _Said()
         figures_s = _seconds(environ, "OTEL_METRIC_EXPORT_INTERVAL", _FIGURES_MS)
@@ -257,12 +259,12 @@ class _Said(logging.Filter):
                 logger.removeFilter(self)
 
 
-def _checked(endpoint: str | None) -> str | None:
+def _checked(endpoint: str | None, key: str = _ENDPOINT) -> str | None:
     if endpoint is None:
         return None
     if not endpoint.startswith(("http://", "https://")):
         told = _without_password(endpoint)
-        raise SettingError(_ENDPOINT, told, "an address such as http://collector:4318")
+        raise SettingError(key, told, "an address such as http://collector:4318")
     return endpoint.rstrip("/")
 
 

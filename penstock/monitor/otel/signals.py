@@ -80,12 +80,24 @@ class Signal:
         self._at_s = now_s + interval_s
         self._fails = False
         self._refusals: list[RefusedError] = []
+        self._failure = ""
 
     def session(self) -> Any:
-        """Return a session for the exporter, by which answers are seen."""
+        """Return a session for the exporter, by which answers and failures are seen."""
         import requests
 
-        session = requests.Session()
+        signal = self
+
+        class Watched(requests.Session):
+            def send(self, request: Any, **options: Any) -> Any:
+                try:
+                    return super().send(request, **options)
+                except (requests.RequestException, OSError) as error:
+                    # The exporter says in the end that it has tried for long enough, and not why.
+                    signal._failure = _cause_of(error)
+                    raise
+
+        session = Watched()
         session.hooks["response"].append(self._look_at)
         return session
 
@@ -102,10 +114,12 @@ class Signal:
     def send(self, exporter: Exporter, data: Any, now_s: float) -> Outcome:
         """Send something; what becomes of it is said."""
         self._refusals.clear()
+        self._failure = ""
         self._at_s = now_s + self._interval_s
         try:
             is_taken = exporter.export(data).name == "SUCCESS"
-            reason = "" if is_taken else self._said() or "it was not taken"
+            said = self._said()
+            reason = "" if is_taken else self._failure or said or "it was not taken"
         except Exception as error:  # noqa: BLE001  # the program does not depend on it
             reason = typed_text(error)
         if not self._refusals:
@@ -150,6 +164,12 @@ class Signal:
         elif self._fails and not reason:
             _log.warning("%s are sent by OpenTelemetry again", self._name)
         self._fails = bool(reason)
+
+
+def _cause_of(error: Exception) -> str:
+    """Return what is behind an error of the HTTP client, without the attempts around it."""
+    inner = error.args[0] if error.args else error
+    return str(getattr(inner, "reason", None) or error)
 
 
 def _seconds_of(text: str) -> float | None:
