@@ -545,6 +545,8 @@ class AppClient:
             # In one line, and without what a terminal would take for a command.
             said = clean(text[:1000])
             if not is_ours:  # A proxy, or who knows who; or a port of ours that speaks TLS.
+                if "html" in (answer.getheader("Content-Type") or ""):
+                    said = f"{clean(answer.reason)}, with a page that is not Penstock's"
                 said = f"{self.url} answered {answer.status}: {said}"
             raise AppRefusedError(answer.status, said)
         if not is_ours:

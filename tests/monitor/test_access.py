@@ -27,8 +27,12 @@ def test_where_spark_asks_who_may_look_nobody_does_without_the_token(path: str) 
     refused = door.answer(get(path))
     assert refused.status == 403
     assert "spark.acls.enable" in text(refused)
+    assert "PENSTOCK_TOKEN" in text(refused)
+    assert "not this run's" not in text(refused)
     assert access.token not in text(refused)
-    assert door.answer(get(path, Authorization="Bearer wrong")).status == 403
+    wrong = door.answer(get(path, Authorization="Bearer wrong"))
+    assert wrong.status == 403
+    assert text(wrong).startswith("the token that was sent is not this run's")
     assert door.answer(get(path, Authorization=f"Bearer {access.token}")).status == 200
     assert routes(open_access()).answer(get(path)).status == 200
 

@@ -428,6 +428,11 @@ def test_a_program_that_dies_while_it_answers_is_told_from_one_that_says_somethi
     [
         ("200 OK", "{}", "does not answer: what answers there is no program of Penstock"),
         ("404 no", "<html>\n  \x1b[31m404\n</html>", "answered 404: <html> [31m404 </html>\n"),
+        (
+            "404 Not Found\r\nContent-Type: text/html",
+            "<html>" * 99,
+            "answered 404: Not Found, with a page that is not Penstock's\n",
+        ),
         ("200 OK\r\nX-Penstock: 1", "{", "does not answer: its answer is not whole"),
     ],
 )

@@ -96,6 +96,12 @@ class Access:
         given = _bearer(request.headers.get("authorization", ""))
         return hmac.compare_digest(_bytes(self.token), _bytes(given))
 
+    def what_is_wrong(self, request: Request) -> str:
+        """Return what to say of a token that came with a refused request; empty without one."""
+        if not request.headers.get("authorization") or self.has_token(request):
+            return ""
+        return "the token that was sent is not this run's (each run has another one); "
+
 
 def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")

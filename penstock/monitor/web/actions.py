@@ -61,7 +61,7 @@ class Actions:
     def answer(self, request: Request) -> Answer:
         """Do it; answer what was done, or why not."""
         if not self._access.may_act(request):
-            return text_answer(_REFUSED, 403)
+            return text_answer(self._access.what_is_wrong(request) + _REFUSED, 403)
         if not request.headers.get("content-type", "").startswith("application/json"):
             return text_answer("the body must be application/json", 415)
         action = self._actions.get(request.path.removeprefix(ROOT))

@@ -22,8 +22,10 @@ from penstock.monitor.web.status import Status
 
 _LOGIN = "/api/penstock/login"
 _PROVE = (
-    "this application asks who may look at it (spark.acls.enable or spark.ui.filters): open the "
-    "link in the driver's log, or send the token of the run's file in an Authorization header"
+    "this application asks who may look at it (spark.acls.enable or spark.ui.filters): use the "
+    "penstock command as the user who started the program, or with the run's token in "
+    "PENSTOCK_TOKEN, open the page by the link that `penstock apps` prints, or send the token in "
+    "an Authorization header"
 )
 
 
@@ -80,7 +82,7 @@ class Routes:
         if shown is not None:
             return shown
         if not self._access.may_read(request):
-            return text_answer(_PROVE, 403)
+            return text_answer(self._access.what_is_wrong(request) + _PROVE, 403)
         reader = self._readers.get(request.path)
         if reader is not None:
             return reader(request)
