@@ -165,13 +165,16 @@ def test_it_goes_on_with_what_it_had_not_stored_when_it_was_killed(
 
 
 def test_it_takes_over_what_a_dead_consumer_had(server: RedisServer, client: Any) -> None:
-    for number in range(3):
-        client.xadd("s", {"v": b"%d" % number})
+    ids = [client.xadd("s", {"v": b"%d" % number}) for number in range(4)]
     client.xgroup_create("s", GROUP, "0")
-    client.xreadgroup(GROUP, "dead", {"s": ">"}, count=2)
+    client.xreadgroup(GROUP, "dead", {"s": ">"}, count=3)
+    client.xack("s", GROUP, ids[1])
     with run_receiver(stream_of(server, claim_after_s=0.2), settings=QUICK) as running:
-        assert sorted(running.wait_for_records(3)) == [b"0", b"1", b"2"]
+        assert sorted(running.wait_for_records(3)) == [b"0", b"2", b"3"]
         wait_until(lambda: not pending(client), "acknowledgement")
+        # Between both there is one that it never had.
+        assert "/" not in running.position["stored"]
+        assert running.position["id"] == ids[3].decode()
 
 
 def test_what_waits_for_its_block_is_taken_over_by_no_one(server: RedisServer, client: Any) -> None:
@@ -180,13 +183,15 @@ def test_what_waits_for_its_block_is_taken_over_by_no_one(server: RedisServer, c
         running.hold()
         running.wait_for_records(1)
         with run_receiver(stream_of(server, claim_after_s=0.3), settings=QUICK) as other:
-            time.sleep(1)
-            client.xadd("s", {"v": b"b"})
-            wait_until(lambda: client.xinfo_stream("s")["length"] == 2, "entry")
+            wait_until(lambda: len(client.xinfo_consumers("s", GROUP)) == 2, "consumer")
+            # It looks every 150 ms for what it may take over.
+            time.sleep(1.5)
+            assert not other.records
             running.go_on()
             wait_until(lambda: not pending(client), "acknowledgement")
-            assert b"a" not in other.records
-            assert sorted(running.records + other.records) == [b"a", b"b"]
+            client.xadd("s", {"v": b"b"})
+            wait_until(lambda: len(running.records + other.records) == 2, "entry")
+            assert b"a" in running.records
 
 
 def test_entries_deleted_while_pending_are_reported(server: RedisServer, client: Any) -> None:
@@ -199,6 +204,19 @@ def test_entries_deleted_while_pending_are_reported(server: RedisServer, client:
         assert running.wait_for_records(2) == [b"1", b"2"]
         running.wait_for_error("1 entries of the stream 's' were deleted before they were stored")
         wait_until(lambda: not pending(client), "acknowledgement")
+
+
+def test_entries_of_a_dead_consumer_that_are_deleted_are_reported(
+    server: RedisServer, client: Any
+) -> None:
+    ids = [client.xadd("s", {"v": b"%d" % number}) for number in range(3)]
+    client.xgroup_create("s", GROUP, "0")
+    client.xreadgroup(GROUP, "dead", {"s": ">"}, count=2)
+    client.xdel("s", ids[0])
+    with run_receiver(stream_of(server, claim_after_s=0.2), settings=QUICK) as running:
+        error = running.wait_for_error("1 entries of the stream 's' were deleted")
+        assert ids[0].decode() in error
+        assert sorted(running.wait_for_records(2)) == [b"1", b"2"]
 
 
 def test_a_group_that_vanishes_is_made_again_after_what_is_stored(
@@ -264,13 +282,14 @@ def test_a_key_of_another_kind_is_reported(server: RedisServer, client: Any) -> 
 class AcknowledgesMeanwhile(RedisStreamReceiver):
     """What is in hand is acknowledged after the server was asked for it, and before it answers."""
 
-    starts = 0
+    asked = 0
 
     def _read(self, after: str, count: int, block_s: float | None = None) -> Any:
         found = super()._read(after, count, block_s)
-        self.starts += after == "0" and bool(found)
-        if after == "0" and self.starts == 2:
+        self.asked += after == "0" and len(found) == 5
+        if after == "0" and self.asked == 2:
             with redis.Redis.from_url(self._url) as client:
+                client.set("asked", "again")
                 wait_until(lambda: not pending(client), "acknowledgement")
                 wait_until(lambda: not self._taken.position(), "note of it")
         return found
@@ -285,14 +304,30 @@ def test_what_is_acknowledged_while_it_connects_again_is_not_stored_again(
         for number in range(5):
             client.xadd("s", {"v": b"%d" % number})
         running.wait_for_records(5)
-        (reading,) = [each for each in client.client_list() if each["cmd"] == "xreadgroup"]
-        client.client_kill_filter(_id=reading["id"])
-        running.wait_for_error("is asked again")
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        wait_until(lambda: client.exists("asked"), "question")
         running.go_on()
         wait_until(lambda: not pending(client), "acknowledgement")
         client.xadd("s", {"v": b"5"})
         assert running.wait_for_records(6)[-1] == b"5"
         assert len(running.records) == 6
+
+
+def test_acknowledgements_that_are_refused_are_reported(server: RedisServer, client: Any) -> None:
+    client.acl_setuser(
+        "reader",
+        enabled=True,
+        passwords=["+pw"],
+        keys="*",
+        categories=["+@all"],
+        commands=["-xack"],
+    )
+    client.xadd("s", {"v": b"a"})
+    address = server.address.replace("//", "//reader:pw@")
+    with run_receiver(RedisStreamReceiver(address, "s", GROUP, field="v"), settings=QUICK) as run:
+        error = run.wait_for_error("acknowledging to the Redis server")
+        assert "reader" not in error.splitlines()[0].split(" is asked again")[0]
+        assert run.wait_for_records(1) == [b"a"]
 
 
 def test_the_certificate_of_the_server_is_looked_at(tmp_path: Path) -> None:
