@@ -56,12 +56,13 @@ def bound_socket(
         ValueError, TypeError: The port is not accepted.
     """
     ports = ports_of(port)
-    family, _, _, _, place = socket.getaddrinfo(
-        bare_host(host) or "0.0.0.0",  # none stands for all, as for a client's URL
-        None,
-        type=kind,
-        flags=socket.AI_PASSIVE,
-    )[0]
+    named = bare_host(host) or "0.0.0.0"  # none stands for all, as for a client's URL
+    try:
+        found = socket.getaddrinfo(named, None, type=kind, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        where = f"port {port} of {host}"
+        raise OSError(error.errno, f"cannot listen at {where}: {error.strerror}") from None
+    family, _, _, _, place = found[0]
     for candidate in ports:
         made = socket.socket(family, kind)
         try:

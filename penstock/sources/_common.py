@@ -53,6 +53,18 @@ def foreign_position(position: object, what: str) -> ValueError:
     )
 
 
+def as_records(found: Any) -> list[bytes]:
+    """Return what a user's function made of a message or a body.
+
+    Raises:
+        TypeError: These are no records; one alone, too, whose characters would be taken for them.
+    """
+    records = [] if isinstance(found, (bytes, str)) else list(found)
+    if isinstance(found, (bytes, str)) or not set(map(type, records)) <= {bytes}:
+        raise TypeError(f"the function returns a list of bytes, and not {found!r:.80}")
+    return records
+
+
 class Reconnecting:
     """Says how long to wait before a server is asked again, and reports each outage once.
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 _END = re.compile(rb"\r\n|\n|\r")
 _MARK = b"\xef\xbb\xbf"
+_LONGEST_RETRY_S = 300.0
 _NAME = 64
 """More than the bytes of a field's name."""
 
@@ -109,7 +110,7 @@ class EventStreamParser:
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
         elif name == b"retry" and value.isdigit():
-            self.retry_s = int(value[:9]) / 1000
+            self.retry_s = min(int(value[:9]) / 1000, _LONGEST_RETRY_S)
         return None
 
     def _dispatch(self) -> Event | None:

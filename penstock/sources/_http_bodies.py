@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError, text_of
+from penstock.sources._common import as_records
 
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 _LF = 0x0A
@@ -117,7 +118,7 @@ def content_of(body: bytes, kind: Body, content_type: str) -> Content:
     """
     if callable(kind):
         try:
-            return _of(list(kind(body)))
+            return _of(as_records(kind(body)))
         except Exception as error:  # of the user's function
             raise RefusedBodyError(400, f"the body cannot be read: {text_of(error)}") from error
     if kind == "auto":

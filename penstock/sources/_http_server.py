@@ -245,6 +245,7 @@ class HttpServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._busy.add(request.protocol)
+        self._idle_since.pop(request.protocol, None)
         hand = _Hand(self)
         try:
             return await self._answer(request, hand)

@@ -120,8 +120,13 @@ class HttpReceiver(LoopReceiver):
     ) -> None:
         super().__init__(storageLevel)
         ports_of(port)
-        if not path.startswith("/"):
+        given: object = host
+        if not isinstance(given, str):
+            raise TypeError(refused("host", given, "an address of the executor's host"))
+        if not path.startswith("/") or set(path) & set("?#"):
             raise ValueError(refused("path", path, 'a path such as "/hooks"'))
+        if token is not None and not str(token).strip():
+            raise ValueError("token is not accepted: a text that is not empty, or None")
         if not callable(body) and body not in KINDS:
             raise ValueError(refused("body", body, f"one of {', '.join(KINDS)}, or a function"))
         if not isinstance(signature, (Signature, type(None))):

@@ -28,7 +28,7 @@ from penstock._arguments import as_count, refused
 from penstock.errors import typed_text
 from penstock.receiver import RecordTooLargeError
 from penstock.receiver.door import acknowledge_nothing
-from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._common import Messages, Reconnecting, as_records
 from penstock.sources._on_loop import Batches, LoopReceiver
 from penstock.sources._urls import check_url, shown_url, trusting
 from penstock.sources.formats import ValueFormat
@@ -101,8 +101,8 @@ class WebSocketReceiver(LoopReceiver):
         super().__init__(storageLevel)
         if not callable(url):
             check_url(url, "ws", "wss")
-        if isinstance(subscribe, (str, bytes)):
-            raise TypeError(refused("subscribe", subscribe, "a list of messages, or a function"))
+        if not callable(subscribe):
+            _check_asked(subscribe)
         if not pingTimeout > 0:
             raise ValueError(refused("pingTimeout", pingTimeout, "seconds above 0"))
         self.url, self.subscribe = url, subscribe
@@ -124,6 +124,7 @@ class WebSocketReceiver(LoopReceiver):
         async with Batches(self._store, f"websocket-store-{self.streamId}") as batches:
             while True:
                 url = self.url(self._token) if callable(self.url) else self.url
+                check_url(url, "ws", "wss")
                 try:
                     async with connect(
                         url,
@@ -149,6 +150,7 @@ class WebSocketReceiver(LoopReceiver):
         reconnecting: Reconnecting,
     ) -> NoReturn:
         asked = self.subscribe(self._token) if callable(self.subscribe) else self.subscribe
+        _check_asked(asked)
         for each in asked:
             await connection.send(each)
         reconnecting.connected()
@@ -169,7 +171,7 @@ class WebSocketReceiver(LoopReceiver):
     def _message(self, data: bytes, kind: str) -> _Message:
         now = datetime.now(timezone.utc)
         try:
-            records = [data] if self.records is None else list(self.records(data))
+            records = [data] if self.records is None else as_records(self.records(data))
             place = None if self.position is None else self.position(data)
         except Exception as error:  # noqa: BLE001  # of the user's function
             return _Message(data, None, None, kind, now, typed_text(error))
@@ -226,3 +228,8 @@ class WebSocketReceiver(LoopReceiver):
                 return
             only = messages[0]
             self.discard(only if isinstance(only, bytes) else only.data, str(error), position)
+
+
+def _check_asked(messages: object) -> None:
+    if isinstance(messages, (str, bytes)):
+        raise TypeError(refused("subscribe", messages, "a list of messages, or a function"))

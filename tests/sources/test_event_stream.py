@@ -60,6 +60,8 @@ def test_ids_are_known_before_an_event_has_them_and_retry_is_kept() -> None:
     assert (parser.last_id, parser.retry_s) == ("8", 1.5)
     again = parser.again()
     assert (again.last_id, again.retry_s) == ("8", 1.5)
+    list(again.feed(b"retry: 999999999\n"))
+    assert again.retry_s == 300
 
 
 @pytest.mark.parametrize("whole", [b"data: " + b"x" * 5000, b"data: xxx\n" * 1000, b"x" * 5000])

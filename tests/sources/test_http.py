@@ -204,6 +204,8 @@ def test_columns_have_the_request_beside_the_record_but_no_credentials() -> None
 
 def test_a_function_cuts_a_body_into_records() -> None:
     def pairs(body: bytes) -> list[bytes]:
+        if body == b"one":
+            return body  # type: ignore[return-value]
         if b"&" not in body:
             raise ValueError("no pairs")
         return body.split(b"&")
@@ -211,6 +213,7 @@ def test_a_function_cuts_a_body_into_records() -> None:
     with serving(body=pairs) as (running, address):
         assert send(address, b"a=1&b=2").status == 200
         assert "no pairs" in send(address, b"a").text
+        assert "a list of bytes" in send(address, b"one").text
         assert running.wait_for_records(2) == [b"a=1", b"b=2"]
 
 
@@ -674,6 +677,20 @@ def test_a_request_that_ends_early_or_contradicts_itself_stores_nothing(sent: by
         assert running.records == [b"last"]
 
 
+def test_a_connection_that_is_used_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http_server, "_IDLE_S", 0.3)
+    monkeypatch.setattr(_http_server, "_LOOK_S", 0.02)
+    with serving() as (_, address):
+        place = urllib.parse.urlsplit(address)
+        kept = http.client.HTTPConnection(place.netloc, timeout=HANG_S)
+        with contextlib.closing(kept):
+            kept.connect()
+            end_s = time.monotonic() + 1
+            while time.monotonic() < end_s:
+                kept.sock.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert b" 200 " in kept.sock.recv(65536)
+
+
 def test_what_is_no_http_is_told_as_a_refusal_without_its_text(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -788,6 +805,9 @@ def test_a_certificate_that_is_missing_is_said_at_once() -> None:
         ({"path": "hooks"}, "path='hooks'"),
         ({"body": "xml"}, "body='xml'"),
         ({"keys": 0}, "keys=0"),
+        ({"host": None}, "host=None"),
+        ({"path": "/hooks?a=1"}, "path="),
+        ({"token": " "}, "token is not accepted"),
         ({"maxBody": 0}, "maxBody=0"),
         ({"bodyTimeout": 0}, "bodyTimeout=0"),
         ({"signature": "secret"}, "signature"),

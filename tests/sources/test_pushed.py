@@ -20,7 +20,7 @@ from websockets.sync.server import ServerConnection, serve
 from penstock.sources.formats import JsonFormat
 from penstock.sources.server_sent import ServerSentEventsReceiver
 from penstock.sources.websocket import WebSocketReceiver
-from penstock.testing import run_receiver
+from penstock.testing import ReceiverTestError, run_receiver
 from tests.bounds import HANG_S
 
 SETTINGS = {"spark.streaming.blockInterval": "10ms", "spark.streaming.receiverRestartDelay": 1}
@@ -237,6 +237,28 @@ def test_a_function_takes_keep_alives_away_and_what_it_raises_for_is_a_dead_lett
             assert running.wait_for_records(3) == [b"1", b"2", b"3"]
             ((data, reason),) = running.discarded
             assert (data, "ValueError" in reason) == (b"x", True)
+
+
+def test_a_function_that_returns_one_message_and_no_list_is_told_so() -> None:
+    told = ""
+    with websocket_server(partial(send_and_wait, [])) as url:
+        receiver = WebSocketReceiver(url, subscribe=lambda _: "hello")
+        with contextlib.suppress(ReceiverTestError), run_receiver(receiver) as running:
+            told = running.wait_for_error("subscribe=")
+    assert "a list of messages" in told
+
+
+def test_a_function_that_returns_no_url_is_told_so_without_its_text() -> None:
+    receiver = WebSocketReceiver(lambda _: "http://hidden")
+    with run_receiver(receiver, settings=SETTINGS) as running:
+        assert "hidden" not in running.wait_for_error("url is not accepted")
+
+
+def test_a_function_that_returns_one_record_and_no_list_makes_a_dead_letter() -> None:
+    with websocket_server(partial(send_and_wait, ["12"])) as url:
+        receiver = WebSocketReceiver(url, records=bytes.strip)  # type: ignore[arg-type]
+        with run_receiver(receiver, settings=SETTINGS) as running:
+            until(lambda: [data for data, _ in running.discarded] == [b"12"])
 
 
 def test_a_message_that_is_too_large_and_a_close_are_reported_with_what_they_are() -> None:
