@@ -23,9 +23,7 @@ def received_s(
     began_s = time.perf_counter()
     with run_receiver(receiver) as running:
         # Not by the records themselves, which would be read back each time.
-        running._driver.wait_for(
-            lambda: running._driver.count >= count, _BOUND_S, "the last record"
-        )
+        running._wait_for(lambda: running._driver.count >= count, _BOUND_S, "last record")
         until()
         return time.perf_counter() - began_s
 

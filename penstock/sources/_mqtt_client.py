@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import paho.mqtt.client as mqtt
+from paho.mqtt import MQTTException
 from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, typed_text
 from penstock.sources._client_session import RefusedError
 
-__all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "MqttConnectionError"]
+__all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "MqttConnectionError", "Published"]
 
 PUBACK: int = MessageType.PUBACK
 PUBREC: int = MessageType.PUBREC
@@ -40,10 +42,33 @@ class MqttConnectionError(PenstockError):
     """The connection to a broker failed."""
 
 
+class Published(NamedTuple):
+    """A message.
+
+    Attributes:
+        topic: In UTF-8.
+        qos: How it is delivered.
+        number: The packet's; 0 for QoS 0.
+        is_again: Whether it may have been sent before.
+        is_retained: Whether the broker had kept it from before the subscription.
+        properties: Those of MQTT 5, if it has any.
+        payload: What it holds.
+    """
+
+    topic: bytes
+    qos: int
+    number: int
+    is_again: bool
+    is_retained: bool
+    properties: Properties | None
+    payload: bytes
+
+
 class MqttClient(mqtt.Client):
     """One connection. Used by one thread, which calls `read`, `loop_write` and `loop_misc`.
 
     Attributes:
+        on_published: Called with each message.
         on_release: Called with the packet's number for each PUBREL.
         session_present: Whether the broker had a session; None: it has not answered yet.
         waits_for: Filters by the packet that asked for them, of which the broker said nothing yet.
@@ -68,6 +93,7 @@ class MqttClient(mqtt.Client):
         self.session_present: bool | None = None
         self.waits_for: dict[int | None, str] = {}
         self.granted: dict[str, ReasonCode] = {}
+        self.on_published: Callable[[Published], None] = lambda message: None
         self.on_release: Callable[[int], None] = lambda number: None
         self.on_connect = self._note_connected
         self.on_disconnect = self._note_disconnected
@@ -181,15 +207,40 @@ class MqttClient(mqtt.Client):
         found, self._received = self._received[:bufsize], self._received[bufsize:]
         return bytes(found)
 
-    def _handle_on_message(self, message: mqtt.MQTTMessage) -> None:
-        self._delivered += 1
-        super()._handle_on_message(message)
-
     def _handle_publish(self) -> MQTTErrorCode:
-        result = super()._handle_publish()
-        while self._in_messages:
-            self._handle_on_message(self._in_messages.popitem(last=False)[1])
-        return result
+        self._delivered += 1
+        try:
+            published = self._published(self._in_packet["command"], self._in_packet["packet"])
+        except (MQTTException, ValueError, LookupError, struct.error) as error:
+            raise MqttConnectionError(f"it sent no MQTT: {typed_text(error)}") from error
+        self.on_published(published)
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _published(self, command: int, packet: bytearray) -> Published:
+        """Read a message as paho does, which makes large objects for properties that are not there.
+
+        MQTT 5, 3.3.
+        """
+        qos = command >> 1 & 3
+        (length,) = struct.unpack_from("!H", packet)
+        at = 2 + length
+        topic = bytes(packet[2:at])
+        if len(topic) < length or qos not in (0, 1, 2):
+            raise ValueError(f"PUBLISH with QoS {qos} and a topic of {length} bytes")
+        number = 0
+        if qos:
+            (number,) = struct.unpack_from("!H", packet, at)
+            at += 2
+        properties = None
+        if self._is_v5:
+            size = 1
+            if packet[at]:
+                properties = _properties(PacketTypes.PUBLISH)
+                _, size = properties.unpack(packet[at:])  # type: ignore[no-untyped-call]  # paho's
+            at += size
+        is_again, is_retained = bool(command & 8), bool(command & 1)
+        payload = bytes(packet[at:])
+        return Published(topic, qos, number, is_again, is_retained, properties, payload)
 
     def _send_pubrec(self, mid: int) -> MQTTErrorCode:
         return MQTTErrorCode.MQTT_ERR_SUCCESS

@@ -12,8 +12,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paho.mqtt.client import MQTTMessage
-
 from penstock.sources._client_session import ClientSession, RefusedError
 from penstock.sources._mqtt_client import (
     PUBACK,
@@ -21,6 +19,7 @@ from penstock.sources._mqtt_client import (
     PUBREC,
     MqttClient,
     MqttConnectionError,
+    Published,
 )
 from penstock.sources._urls import trusting
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 10.0
 _ANSWER_S = 30.0
-_STEP_MS = 1000
+_STEP_MS = 250
 _FLUSH_S = 2.0
 _MOST_BYTES = 16 << 20
 MOST_UNRELEASED = 4000
@@ -53,7 +52,7 @@ class _Item(NamedTuple):
     client: MqttClient | None
     kind: int
     number: int
-    message: MQTTMessage | None = None
+    message: Published | None = None
     came_us: int = 0
 
     @property
@@ -106,7 +105,7 @@ class MqttSession(ClientSession[_Item]):
             client.tls_set_context(trusting(options.ca_file, options.certificate_file))
         if options.username is not None:
             client.username_pw_set(options.username, options.password)
-        client.on_message = lambda _, data, message: self._take(client, message)
+        client.on_published = partial(self._take, client)
         client.on_release = partial(self._release, client)
         try:
             client.open(
@@ -148,6 +147,8 @@ class MqttSession(ClientSession[_Item]):
                 client.unsubscribe(dropped)
             client.subscribe_to(options.topics, options.qos)
             self._await(client, lambda: not client.waits_for)
+            if self.ended.is_set():
+                return
             for topic, reason in client.granted.items():
                 if reason.value != options.qos and topic not in self._reported:
                     self._reported.add(topic)
@@ -173,7 +174,7 @@ class MqttSession(ClientSession[_Item]):
             self._turn(client)
 
     def _turn(self, client: MqttClient) -> None:
-        """Send what is due, and take what has come; wait for either, for a second at most."""
+        """Send what is due, and take what has come; wait for either, for a moment at most."""
         self._send_due(client)
         client.check()
         # Its first answer is no message.
@@ -212,18 +213,18 @@ class MqttSession(ClientSession[_Item]):
             self._in_hand < self._options.max_unacknowledged and self._bytes_in_hand < _MOST_BYTES
         )
 
-    def _take(self, client: MqttClient, message: MQTTMessage) -> None:
-        is_known = bool(message.qos and message.dup and message.mid in self._held)
-        is_unwanted = message.retain and not self._options.retained
+    def _take(self, client: MqttClient, message: Published) -> None:
+        is_known = bool(message.qos and message.is_again and message.number in self._held)
+        is_unwanted = message.is_retained and not self._options.retained
         item = _Item(
             client,
             _ACKNOWLEDGEMENTS[message.qos],
-            message.mid,
+            message.number,
             None if is_known or is_unwanted or self._is_copy(message) else message,
             time.time_ns() // 1000,
         )
         if message.qos:
-            self._held.add(message.mid)
+            self._held.add(message.number)
         self._pass(item)
 
     def _release(self, client: MqttClient, number: int) -> None:
@@ -235,7 +236,7 @@ class MqttSession(ClientSession[_Item]):
         self._bytes_in_hand += item.size
         self.hand_over(item)
 
-    def _is_copy(self, message: MQTTMessage) -> bool:
+    def _is_copy(self, message: Published) -> bool:
         """Tell whether this is the last message again, for another filter that matches its topic.
 
         MQTT 5 brokers may send it for each; then it has the number of another subscription.
@@ -243,7 +244,7 @@ class MqttSession(ClientSession[_Item]):
         numbers = getattr(message.properties, "SubscriptionIdentifier", None)
         if not numbers or len(self._topics) < 2:
             return False
-        what = (message._topic, message.payload)
+        what = (message.topic, message.payload)
         last, seen = self._last
         if what == last and seen.isdisjoint(numbers):
             seen.update(numbers)
@@ -286,7 +287,7 @@ class MqttSession(ClientSession[_Item]):
         if found:
             self._options.messages.store(
                 self.receiver,
-                [bytes(item.message.payload) for item in found if item.message is not None],
+                [item.message.payload for item in found if item.message is not None],
                 self._envelope(found) if self._options.columns else {},
                 given,
                 durable,
@@ -302,9 +303,9 @@ class MqttSession(ClientSession[_Item]):
     def _envelope(self, found: list[_Item]) -> dict[str, list[Any]]:
         given = [item.message for item in found if item.message is not None]
         return {
-            "topic": [message._topic.decode(errors="replace") for message in given],
+            "topic": [message.topic.decode(errors="replace") for message in given],
             "qos": [message.qos for message in given],
-            "retained": [bool(message.retain) for message in given],
+            "retained": [message.is_retained for message in given],
             "timestamp": [item.came_us for item in found],
             "contentType": [_property(message, "ContentType") for message in given],
             "headers": [_property(message, "UserProperty") for message in given],
@@ -317,5 +318,5 @@ def _fileno(client: MqttClient) -> int:
     return connection.fileno()
 
 
-def _property(message: MQTTMessage, name: str) -> Any:
+def _property(message: Published, name: str) -> Any:
     return getattr(message.properties, name, None)

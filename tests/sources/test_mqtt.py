@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -317,6 +318,33 @@ def test_a_subscription_that_the_broker_has_lost_is_made_again(broker: Mosquitto
         broker.publish(f"{name}/x", b"two")
         assert running.wait_for_records(2) == [b"one", b"two"]
         assert not running.errors
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x36\x06\x00\x01a\x00\x01\x00",  # QoS 3
+        b"\x30\x04\x00\x09ab",  # a topic that is longer than the packet
+        b"\x32\x04\x00\x01a\x00",  # half a number
+        b"\x30\x05\x00\x01a\x01\x77",  # a property that there is not
+        b"\x30\x03\x00\x01a",  # no properties
+    ],
+)
+def test_what_is_no_message_ends_the_connection_and_is_reported(message: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        receiver = MqttReceiver(address, "a", client_id="c")
+        with run_receiver(receiver, settings=FAST) as running:
+            connection, _ = server.accept()
+            connection.settimeout(HANG_S)
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"\x20\x03\x00\x00\x00")
+                asked = connection.recv(1 << 16)
+                good = b"\x30\x05\x00\x01a\x00!"
+                connection.sendall(b"\x90\x04" + asked[2:4] + b"\x00\x01" + good + message)
+                running.wait_for_error("is asked again, after: it sent no MQTT")
+                assert running.wait_for_records(1) == [b"!"]
 
 
 @pytest.mark.parametrize(
