@@ -93,6 +93,7 @@ class KafkaParams:
                 '"broker-1:9092,broker-2:9092", or a list of them'
             )
         self.servers = ",".join(listed)
+        _check_ports(self.servers)
         self.values = {
             name: _Secret(value) if _is_secret(name, value) else value
             for name, value in engine.accept(given).items()
@@ -117,6 +118,17 @@ class KafkaParams:
 
 def _is_secret(name: str, value: Any) -> bool:
     return name.startswith(_SECRET_PREFIXES) and isinstance(value, str)
+
+
+def _check_ports(servers: str) -> None:
+    for server in servers.split(","):
+        place = server.strip().rpartition("/")[2]
+        port = place.rpartition(":")[2] if place.count(":") == 1 or "]:" in place else "0"
+        if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+            raise ValueError(
+                f"bootstrap.servers has {server.strip()!r:.100}: a port is a number, such as "
+                "broker-1:9092"
+            )
 
 
 def _deserializer(given: Any) -> Callable[[bytes], Any] | None:

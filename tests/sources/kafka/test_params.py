@@ -72,6 +72,12 @@ def test_settings_of_a_connection_are_told_apart_without_telling_them(
         ({**SERVERS, "auto.offset.reset": "first"}, "earliest, latest or none"),
         ({**SERVERS, "value.deserializer": "some.java.Class"}, "a function of bytes"),
         ({**SERVERS, "ssl.context": sys.stdout}, "must be picklable"),
+        # kafka-python would go on with the default.
+        ({**SERVERS, "security.protocol": "SASL"}, r"security\.protocol.*"),
+        ({**SERVERS, "isolation.level": "committed"}, r"isolation\.level"),
+        ({"bootstrap.servers": "a:1, b:port"}, r"has 'b:port': a port is a number"),
+        ({"bootstrap.servers": "[::1]:port"}, "a port is a number"),
+        ({"bootstrap.servers": "a:99999"}, "a port is a number"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(
@@ -79,6 +85,18 @@ def test_what_cannot_be_is_refused_at_once(
 ) -> None:
     with pytest.raises(ValueError, match=told):
         KafkaParams({**given, "penstock.engine": servers["penstock.engine"]})
+
+
+@pytest.mark.parametrize(
+    "address", ["a", "a:1", "a:1, b:2", "[::1]:1", "::1", "PLAINTEXT://a:1", "PLAINTEXT://a"]
+)
+def test_addresses_of_brokers_are_taken(servers: dict[str, Any], address: str) -> None:
+    assert KafkaParams({**servers, "bootstrap.servers": address}).servers == address
+
+
+def test_a_protocol_in_small_letters_is_not_taken_for_plain_text() -> None:
+    given = {**SERVERS, "penstock.engine": "kafka-python", "security.protocol": "sasl_ssl"}
+    assert KafkaParams(given).values["security_protocol"] == "SASL_SSL"
 
 
 def test_a_refusal_tells_no_secret() -> None:

@@ -48,6 +48,12 @@ _OTHER_NAMES = {
     "ssl_key_location": "ssl_keyfile",
     "ssl_key_password": "ssl_password",
 }
+# With others the client goes on as if they were not set: it would speak plain text, or give the
+# records of aborted transactions.
+_CHOICES = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "isolation_level": ("read_uncommitted", "read_committed"),
+}
 
 _log = logging.getLogger("penstock.sources.kafka")
 
@@ -304,7 +310,14 @@ class KafkaPython(Engine):
                     f"{closest!r}. Those of Kafka's Java client that name files or classes have "
                     "other names there"
                 )
-            values[own] = value
+            # librdkafka takes either case.
+            values[own] = str(value).upper() if own == "security_protocol" else value
+        for name, choices in _CHOICES.items():
+            if values.get(name, choices[0]) not in choices:
+                raise ValueError(
+                    f"{name.replace('_', '.')} is one of {', '.join(choices)}, and not "
+                    f"{values[name]!r:.100}"
+                )
         return values
 
     def check(self, values: Mapping[str, Any]) -> None:
