@@ -645,6 +645,16 @@ class Settings:
         "The longest time from one start of a receiver to the next when it dies again and again. "
         "The first restart is immediate, then that time grows.",
     )
+    receivers_per_slot: int = _setting(
+        "spark.penstock.receivers.perSlot",
+        Whole(minimum=1, unit="receivers"),
+        "1",
+        "How many receivers share one Spark task, and so one core, at most. With 1 each has a task "
+        "and a process of its own: what one does, to the end of its process, touches no other "
+        "one. With more, those of a task share a process, and Python's interpreter; one that ends "
+        "the process is started again in one of its own, the others from their positions. For "
+        "many sources with little to do each.",
+    )
     receiver_max_failures: int = _setting(
         "spark.penstock.receiver.maxFailures",
         Whole(minimum=1, unit="failures"),

@@ -726,6 +726,25 @@ def awaited_stores(*_: object) -> None:
         asyncio.run(main(stores.context))
 
 
+def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder: Path) -> None:
+    from penstock.receiver import slot
+    from tests.receiver.conftest import SETTINGS
+    from tests.receiver.running import make_launch
+
+    tracker = Tracker()
+    try:
+        launch = slot.SlotLaunch(0, "t", {3: make_launch(b"", tracker, folder, SETTINGS)}, [(3,)])
+        process = slot._SlotProcess(launch, 1, [3], "", words=-1, keeper=0)
+        patched.setattr(slot, "run_receiver", lambda launch: None)
+        patched.setattr(process, "_tell_end", broken)
+        process._start(3, "a")
+        # It ends, and by that all that it runs.
+        assert process._over.wait(WAIT_S)
+        assert isinstance(process.failure, MemoryError)
+    finally:
+        tracker.server.stop()
+
+
 # None: what is handed to it is awaited where it was handed over, or is over with the command, or
 # keeps its error for the test.
 PLACES: dict[str, Case | None] = {
@@ -757,6 +776,7 @@ PLACES: dict[str, Case | None] = {
     "receiver/rate_status.py:RateStatus.__init__": attempt_ends(
         "penstock.receiver.rate_status.RateStatus._run", "penstock-rate-status-3"
     ),
+    "receiver/slot.py:_SlotProcess._start": slot_process,
     "receiver/socket_receivers.py:SocketReceiver.onStart": attempt_ends(
         "penstock.receiver.socket_receivers.SocketReceiver._receive",
         "penstock-socket-3",

@@ -25,13 +25,16 @@ class NotEnoughCoresError(PenstockError):
     Attributes:
         master: The master as the user set it.
         slots: How many tasks it runs at a time.
-        receivers: How many receivers the program has.
+        receivers: How many receivers the program has, or tasks that receivers share.
     """
 
-    def __init__(self, master: str, slots: int, receivers: int, way_out: str) -> None:
+    def __init__(
+        self, master: str, slots: int, receivers: int, way_out: str, *, shared: bool = False
+    ) -> None:
+        what = "task(s) that receivers share" if shared else "receiver(s)"
         super().__init__(
             f"master {master!r} runs {slots} task(s) at a time and the program has {receivers} "
-            f"receiver(s), each of which holds one for good: no batch could run; {way_out}"
+            f"{what}, each of which holds one for good: no batch could run; {way_out}"
         )
         self.master = master
         self.slots = slots

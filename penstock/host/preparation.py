@@ -90,13 +90,18 @@ def needed_modules(
 
 
 def check_application(
-    spark_context: SparkContext, receivers: int, settings: Settings, modules: Sequence[str] = ()
+    spark_context: SparkContext,
+    receivers: int,
+    running: int,
+    settings: Settings,
+    modules: Sequence[str] = (),
 ) -> None:
     """Check that the application can run receivers, and something beside them.
 
     Args:
         spark_context: The Spark context.
         receivers: How many receivers the program has.
+        running: How many tasks of other receivers the application has.
         settings: The settings.
         modules: See `needed_modules`.
 
@@ -105,7 +110,7 @@ def check_application(
         SettingError: Spark would start second copies of receivers, or gives them too little memory.
         ExecutorPythonError: The executors' Python cannot run the program.
     """
-    check_cores(spark_context, receivers)
+    check_cores(spark_context, receivers, running, settings.receivers_per_slot)
     check_spark_settings(spark_context.getConf().get, settings, receivers)
     check_executor_python(spark_context, modules)
 

@@ -119,7 +119,7 @@ class HostedReceivers:
 
     @classmethod
     def running_in(cls, spark_context: SparkContext) -> int:
-        """Return how many receivers an application has: each holds a core, or is to have one."""
+        """Return how many tasks of receivers an application has: each is to hold a core."""
         return sum(
             found.tracker.jobs_left()
             for found in list(cls._made)

@@ -26,8 +26,16 @@ _LOCAL = re.compile(r"local(?:\[\s*([0-9]+|\*)\s*(?:,\s*[0-9]+\s*)?\])?$")
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*\]$")
 
 
-def check_cores(spark_context: SparkContext, receivers: int) -> None:
-    """Check that a core is left for batches when every receiver holds one.
+def check_cores(
+    spark_context: SparkContext, receivers: int, running: int = 0, per_slot: int = 1
+) -> None:
+    """Check that a core is left for batches when every task of receivers holds one.
+
+    Args:
+        spark_context: The Spark context.
+        receivers: How many receivers the program has.
+        running: How many tasks of receivers the application has already.
+        per_slot: How many receivers share a task.
 
     Raises:
         NotEnoughCoresError: None is left.
@@ -41,6 +49,8 @@ def check_cores(spark_context: SparkContext, receivers: int) -> None:
         int(spark_context.getConf().get("spark.task.cpus", "1") or 1),
         int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
         receivers,
+        running,
+        per_slot,
     )
 
 
@@ -58,7 +68,8 @@ def check_spark_settings(
         SettingError: They do not.
     """
     check_speculation(spark_settings, receivers)
-    check_worker_memory(spark_settings, settings.memory_bytes, receivers)
+    shared = max(1, min(receivers, settings.receivers_per_slot))
+    check_worker_memory(spark_settings, shared * settings.memory_bytes, receivers)
 
 
 def check_speculation(settings: Callable[[str, str], str | None], receivers: int) -> None:
@@ -96,7 +107,7 @@ def check_worker_memory(
 
     Args:
         settings: Returns Spark's setting of a name, or what is given for it.
-        memory_bytes: ``spark.penstock.memory.size``.
+        memory_bytes: ``spark.penstock.memory.size`` of all receivers of a process.
         receivers: How many receivers the program has.
 
     Raises:
@@ -127,8 +138,15 @@ def check_worker_memory(
         )
 
 
-def check_slots(master: str, task_cpus: int, processors: int, receivers: int) -> None:
-    """Check that `master` runs more tasks at a time than there are receivers.
+def check_slots(
+    master: str,
+    task_cpus: int,
+    processors: int,
+    receivers: int,
+    running: int = 0,
+    per_slot: int = 1,
+) -> None:
+    """Check that `master` runs more tasks at a time than there are tasks of receivers.
 
     Only masters that tell their cores beforehand can be checked: ``local`` and ``local-cluster``.
 
@@ -137,22 +155,30 @@ def check_slots(master: str, task_cpus: int, processors: int, receivers: int) ->
         task_cpus: Cores that each task takes (``spark.task.cpus``).
         processors: Cores of this machine, for ``local[*]``.
         receivers: How many receivers the program has.
+        running: How many tasks of receivers the application has already.
+        per_slot: How many receivers share a task.
 
     Raises:
         NotEnoughCoresError: It does not.
     """
+    tasks = running + -(-receivers // per_slot)
     local = _LOCAL.match(master)
     cluster = _LOCAL_CLUSTER.match(master)
     if local is not None:
         text = local.group(1) or "1"
         slots = (processors if text == "*" else int(text)) // task_cpus
-        way_out = f"use local[{(receivers + 1) * task_cpus}] or more"
+        way_out = f"use local[{(tasks + 1) * task_cpus}] or more"
     elif cluster is not None:
         workers, cores = int(cluster.group(1)), int(cluster.group(2))
         slots = workers * (cores // task_cpus)
-        needed = -(-(receivers + 1) // max(workers, 1)) * task_cpus
+        needed = -(-(tasks + 1) // max(workers, 1)) * task_cpus
         way_out = f"use local-cluster[{workers},{needed},{cluster.group(3)}] or more"
     else:
         return
-    if slots <= receivers:
-        raise NotEnoughCoresError(master, slots, receivers, way_out)
+    if slots > tasks:
+        return
+    left = slots - 1 - running
+    if left > 0:
+        shared = -(-receivers // left)
+        way_out += f", or let them share tasks: spark.penstock.receivers.perSlot={shared}"
+    raise NotEnoughCoresError(master, slots, tasks, way_out, shared=per_slot > 1)

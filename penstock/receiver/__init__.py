@@ -37,6 +37,9 @@ threads were left with it, is started after everything that was stored is durabl
 generator (`door`), which is closed before the next start: its threads can store nothing any more.
 Before either `onStop`, what was stored with an acknowledgement is made durable and acknowledged.
 
+With ``spark.penstock.receivers.perSlot`` attempts of several receivers run beside one another in
+one task (`slot`); an attempt's life is the same.
+
 When an attempt ends, nothing of it is used again: the next one has another id, another log folder
 and other block numbers.
 
@@ -51,6 +54,7 @@ file                holds
 `forms`             what they become: a thread each, coroutines on an event loop of their own
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
 `launch`            what one attempt is made of, as the settings say; the Spark task that runs it
+`slot`              several receivers in one Spark task and process: its keeper, its processes
 `supervisor`        runs one attempt, from registration to the last block
 `attempt_state`     the state of an attempt, its bounds; when its failures are enough
 `user_calls`        calls into the author's code, with a bound; what their threads die of

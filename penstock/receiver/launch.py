@@ -45,8 +45,9 @@ from penstock.wire.messages import ReceivedBlockInfo, RegisterReceiver
 LOCAL_EXECUTOR = "driver"
 """Spark's name for the only executor of a local master."""
 
-_PARENTS = 4
-"""Parent processes that are searched for the executor: worker, PySpark's daemon, wrapper, JVM."""
+_PARENTS = 5
+"""Parent processes that are searched for the executor: keeper of a slot, worker, PySpark's daemon,
+wrapper, JVM."""
 
 
 def executor_command(pid: int | None = None) -> tuple[str, ...]:
@@ -442,7 +443,7 @@ def run_receiver(
         launch,
         lambda: ensure_block_server(launch),
     )
-    with UncaughtErrors(supervisor.thread_died):
+    with UncaughtErrors(supervisor.thread_died, launch.stream_id):
         supervisor.start()
         exit_report = _await_end(supervisor)
     logger.info("receiver %d %s: %s", launch.stream_id, exit_report.kind.value, exit_report.message)

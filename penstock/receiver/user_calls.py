@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
+from typing import ClassVar
 
 from penstock.receiver.base import Receiver
 from penstock.receiver.door import ReceiverStoppedError
@@ -172,27 +173,67 @@ def is_ours(thread_name: str) -> bool:
     return thread_name.startswith("penstock-")
 
 
+_MARK = "_penstock_stream"
+
+
+def mark(thread: threading.Thread, stream_id: int) -> None:
+    """Say that a thread, and what it starts, belongs to the receiver of a stream."""
+    setattr(thread, _MARK, stream_id)
+
+
+def stream_of(thread: threading.Thread | None) -> int | None:
+    """Return whose a thread is; None where nobody has said it."""
+    return getattr(thread, _MARK, None)
+
+
+def mark_new_threads() -> None:
+    """Have each thread of this process hand its mark on to those that it starts.
+
+    Only in a process that several receivers share; elsewhere all threads belong to the one.
+    """
+    start = threading.Thread.start
+
+    def start_marked(thread: threading.Thread) -> None:
+        stream_id = stream_of(threading.current_thread())
+        if stream_id is not None and stream_of(thread) is None:
+            mark(thread, stream_id)
+        start(thread)
+
+    threading.Thread.start = start_marked  # type: ignore[assignment, method-assign]
+
+
 class UncaughtErrors:
-    """While entered, hands what threads of this process die of to `on_uncaught`.
+    """While entered, hands what threads of a receiver die of to `on_uncaught`.
 
     A thread of the receiver's author has no owner of ours who would join it, so without this its
     death would be a line on stderr of an executor while the receiver looks alive. `SystemExit`
     ends a thread of the author's on purpose and is not an error, as in `threading`; no thread of
     ours ends that way on purpose.
 
+    In a process that receivers share it is for the threads with the receiver's mark, else for all.
+
     Python keeps the process for other tasks. A thread that only learns in its next `store` that
     its receiver has stopped ends without a word then too.
     """
 
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _entered: ClassVar[list[UncaughtErrors]] = []
+    _previous: ClassVar[Callable[[threading.ExceptHookArgs], object]] = threading.excepthook
+
     def __init__(
-        self, on_uncaught: Callable[[threading.Thread | None, BaseException], None]
+        self,
+        on_uncaught: Callable[[threading.Thread | None, BaseException], None],
+        stream_id: int | None = None,
     ) -> None:
         self._on_uncaught = on_uncaught
-        self._previous = threading.excepthook
+        self._stream_id = stream_id
 
     def __enter__(self) -> UncaughtErrors:
-        self._previous = threading.excepthook
-        threading.excepthook = self._hook
+        with self._lock:
+            if not self._entered:
+                UncaughtErrors._previous = threading.excepthook
+                threading.excepthook = self._hook
+            self._entered.append(self)
         return self
 
     def __exit__(
@@ -201,15 +242,23 @@ class UncaughtErrors:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        threading.excepthook = _QuietLatecomers.over(self._previous)
+        with self._lock:
+            self._entered.remove(self)
+            if not self._entered:
+                threading.excepthook = _QuietLatecomers.over(UncaughtErrors._previous)
 
-    def _hook(self, arguments: threading.ExceptHookArgs) -> None:
+    @classmethod
+    def _hook(cls, arguments: threading.ExceptHookArgs) -> None:
         name = arguments.thread.name if arguments.thread is not None else "(unknown)"
         is_exit = issubclass(arguments.exc_type, SystemExit) and not is_ours(name)
-        if arguments.exc_value is None or is_exit:
-            self._previous(arguments)
+        stream_id = stream_of(arguments.thread)
+        with cls._lock:
+            whose = [one for one in cls._entered if stream_id in (None, one._stream_id)]
+        if arguments.exc_value is None or is_exit or not whose:
+            _QuietLatecomers.over(cls._previous)(arguments)
             return
-        self._on_uncaught(arguments.thread, arguments.exc_value)
+        for one in whose:
+            one._on_uncaught(arguments.thread, arguments.exc_value)
 
 
 class _QuietLatecomers:

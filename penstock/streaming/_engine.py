@@ -209,7 +209,7 @@ class StreamingEngine:
                 spark_context,
                 settings,
                 graph.batch_ms,
-                self._receivers.count,
+                self._receivers.tasks,
                 self._receivers.executors,
                 clock,
             )

@@ -208,6 +208,11 @@ class ReceiverSide:
         """How many receivers there are."""
         return 0 if self._hosted is None else self._hosted.count
 
+    @property
+    def tasks(self) -> int:
+        """How many Spark tasks the receivers are."""
+        return 0 if self._hosted is None else self._hosted.tracker.tasks
+
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""
         if self._hosted is None:

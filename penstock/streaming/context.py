@@ -552,7 +552,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         }
         check_application(
             self._sc,
-            len(receivers) + HostedReceivers.running_in(self._sc),
+            len(receivers),
+            HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),
         )

@@ -36,7 +36,7 @@ Layout:
 - ``receiver_tracking_info``: the states of a receiver, and what listeners are told of them.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
   thread of its own, whose task is `penstock.receiver.run_receiver`. It is prepared
-  there, and started again.
+  there, and started again. ``_slots``: those whose receivers share one.
 - ``_endpoint``: the messages; many `AddBlock` of them as one record of the log, and receivers
   that store dead letters again. ``_control``: what is done with them, and what is said of hosts
   that are out of reach. ``_block_servers``: who serves which host's blocks.

@@ -10,6 +10,7 @@ from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
+from penstock.tracker._slots import ReceiverSlot
 from penstock.tracker.errors import LedgerError, LedgerRemovedError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
@@ -17,6 +18,7 @@ from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import (
+    AttemptEnded,
     BlockServerAt,
     BlockServerRegistered,
     DeregisterReceiver,
@@ -32,6 +34,7 @@ from penstock.wire.messages import (
     RegisterBlockServer,
     Registered,
     RegisterReceiver,
+    RegisterSlot,
     ReportAddresses,
     ReportError,
     ReportFullLog,
@@ -87,6 +90,7 @@ class Control:
         on_rate_status: Callable[[ReportRateStatus], None],
         on_full_log: Callable[[ReportFullLog], None],
         on_letters_sent: Callable[[LettersSent], None],
+        slots: Mapping[int, ReceiverSlot],
     ) -> None:
         """Make it.
 
@@ -102,6 +106,7 @@ class Control:
             on_rate_status: Is told how a receiver's rate is used.
             on_full_log: Is told that a receiver finds no room for its log.
             on_letters_sent: Is told what became of letters that a receiver was to store again.
+            slots: The slots that receivers share.
         """
         self._ledger = ledger
         self._receivers = receivers
@@ -114,6 +119,7 @@ class Control:
         self._on_rate_status = on_rate_status
         self._on_full_log = on_full_log
         self._on_letters_sent = on_letters_sent
+        self._slots = slots
         self._limited_log = RateLimitedLog(_log)
         # Attempts already reported as out of reach.
         self._out_of_reach: set[str] = set()
@@ -145,6 +151,13 @@ class Control:
         if isinstance(message, DeregisterReceiver):
             self._deregister(message)
             return Ok()
+        if isinstance(message, (RegisterSlot, AttemptEnded)):
+            slot = self._slots.get(message.slot)
+            if slot is None:
+                return Refused(f"there is no slot {message.slot}")
+            if isinstance(message, RegisterSlot):
+                return slot.registered(peer, message)
+            return slot.ended(message)
         if isinstance(message, RegisterBlockServer):
             self._block_servers.register(peer, message)
             _log.info("block server of %s: %s", message.host, address_text(*message.address))
@@ -287,6 +300,8 @@ class Control:
                 self._ledger.end_attempt(attempt)
             elif self._is_started():
                 self._later(_RECEIVER_GRACE_S, lambda: self._tell_of_silence(attempt))
+            return
+        if any(slot.disconnected(peer) for slot in self._slots.values()):
             return
         host = self._block_servers.disconnected(peer)
         if host is not None and self._is_started():

@@ -11,7 +11,7 @@ import random
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +24,7 @@ from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
 from penstock.tracker._block_deletion import SharedLogs
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
+from penstock.tracker._slots import ReceiverSlot
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
@@ -124,9 +125,11 @@ class ReceiverJob:
         owner: ReceiverStarts,
         backoff: RestartBackoff,
         clock: Clock,
+        slot: ReceiverSlot | None = None,
     ) -> None:
         self._stream_id = stream_id
         self._cluster = cluster
+        self._slot = slot
         self._owner = owner
         self._backoff = backoff
         self._clock = clock
@@ -165,8 +168,11 @@ class ReceiverJob:
         self._stopping.set()
 
     def cancel(self) -> None:
-        """Cancel the running job."""
-        self._cluster.cancel(self._tag)
+        """Cancel the running job, or its part of one that receivers share."""
+        if self._slot is None:
+            self._cluster.cancel(self._tag)
+        else:
+            self._slot.cancel_attempt(self._stream_id)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread's end; return whether it has ended."""
@@ -184,13 +190,21 @@ class ReceiverJob:
                     return
         except BaseException as error:  # noqa: BLE001 - what a thread dies of goes to its owner
             self._owner.job_thread_died(self._stream_id, error)
+        finally:
+            if self._slot is not None:
+                self._slot.leave(self._stream_id)
 
     def _run_once(self, launch: Launch) -> bool:
         started_s = self._clock.monotonic_s()
         end: TaskEnd | None = None
         failure: Exception | None = None
         try:
-            end = self._cluster.run_task(self._stream_id, self._tag, launch.task, launch.locations)
+            if self._slot is None:
+                end = self._cluster.run_task(
+                    str(self._stream_id), self._tag, launch.task, launch.locations
+                )
+            else:
+                end = self._slot.run(self._stream_id, launch.attempt)
         except Exception as error:  # noqa: BLE001 - whatever a job dies of goes to the owner
             failure = error
         following = self._owner.job_ended(self._stream_id, launch.attempt, end, failure)
@@ -212,6 +226,8 @@ class ReceiverStarts:
         self,
         launches: Mapping[int, Callable[[str, Mapping[str, str]], ReceiverLaunch]],
         first_places: Mapping[int, tuple[TaskLocation, ...]],
+        slotted: Collection[int],
+        tasks: int,
         *,
         cluster: Cluster,
         ledger: ReceivedBlockTracker,
@@ -227,6 +243,8 @@ class ReceiverStarts:
             launches: By stream, what makes a launch of an attempt, given its name and the hosts
                 of the executors by id.
             first_places: Where the receivers run at first.
+            slotted: The streams whose receivers share slots: those have the places.
+            tasks: How many Spark tasks they are.
             cluster: Where they run.
             ledger: The ledger.
             receivers: The table of receivers.
@@ -236,6 +254,8 @@ class ReceiverStarts:
             is_started: Whether the tracker runs and does not stop yet.
         """
         self._launches = launches
+        self._slotted = slotted
+        self._tasks = tasks
         self._cluster = cluster
         self._ledger = ledger
         self._receivers = receivers
@@ -256,7 +276,9 @@ class ReceiverStarts:
         executors = self._cluster.executors()
         with self._lock:
             places = self._first_places.pop(stream_id, None)
-        if places is None:
+        if stream_id in self._slotted:
+            places = ()
+        elif places is None:
             places = self._policy.reschedule_receiver(
                 stream_id, self._receivers.preferred(stream_id), self._receivers.infos(), executors
             )
@@ -269,11 +291,11 @@ class ReceiverStarts:
 
     def _warn_of_few_slots(self) -> None:
         """Tell when the executors that are left have no room for batches beside the receivers."""
-        slots, receivers = self._cluster.slots(), len(self._launches)
-        if slots <= receivers:
+        slots = self._cluster.slots()
+        if slots <= self._tasks:
             self._limited_log.log(
-                f"the executors that are up run {slots} tasks at a time, and each of {receivers} "
-                "receivers holds one for good: no batch can run until there are more executors"
+                f"the executors that are up run {slots} tasks at a time, and receivers hold "
+                f"{self._tasks} of them for good: no batch can run until there are more executors"
             )
 
     def job_ended(

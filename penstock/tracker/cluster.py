@@ -117,12 +117,18 @@ class Cluster(Protocol):
 
     def run_task(
         self,
-        stream_id: int,
+        streams: str,
         tag: str,
         task: Callable[[], None],
         locations: Sequence[TaskLocation],
     ) -> TaskEnd:
         """Run `task` in an executor, in a job of its own, and return when it has ended.
+
+        Args:
+            streams: Whose receivers it is, for people.
+            tag: The job's tag.
+            task: The task.
+            locations: Where it should run.
 
         Raises:
             Exception: The task failed, or the job was cancelled.
@@ -225,7 +231,7 @@ class SparkCluster:
 
     def run_task(
         self,
-        stream_id: int,
+        streams: str,
         tag: str,
         task: Callable[[], None],
         locations: Sequence[TaskLocation],
@@ -238,11 +244,11 @@ class SparkCluster:
             task()
             return [TaskEnd.ENDED.value]
 
-        self._sc.setJobGroup(f"receiver-{stream_id}", f"Streaming job running receiver {stream_id}")
+        self._sc.setJobGroup(f"receiver-{streams}", f"Streaming job running receiver {streams}")
         self._sc.addJobTag(tag)
         try:
             rdd = self._one_partition(locations)
-            rdd.setName(f"Receiver {stream_id}")
+            rdd.setName(f"Receiver {streams}")
             (end,) = rdd.mapPartitions(body).collect()
         finally:
             self._sc.removeJobTag(tag)

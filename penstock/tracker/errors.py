@@ -138,6 +138,10 @@ def _names(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names))
 
 
+class AttemptFailedError(TrackerError):
+    """An attempt of a receiver that shares a slot failed; the text says of what."""
+
+
 class NoExecutorsError(TrackerError):
     """After the job that waits for executors there is still none."""
 

@@ -31,7 +31,8 @@ from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
-from penstock.tracker.cluster import Cluster, SparkCluster
+from penstock.tracker._slots import ReceiverSlot, slots_of
+from penstock.tracker.cluster import Cluster, ExecutorLocation, SparkCluster, TaskLocation
 from penstock.tracker.errors import (
     LedgerWriteError,
     NoExecutorsError,
@@ -181,6 +182,7 @@ class ReceiverTracker:
         self._state = TrackerState.INITIALIZED
         self._pickled: dict[int, bytes] = {}
         self._jobs: list[ReceiverJob] = []
+        self._slots = self._make_slots()
         self._ledger = ledger
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
@@ -312,17 +314,21 @@ class ReceiverTracker:
                 len(jobs),
             )
             self._cancel(left)
+        # They end by themselves when their receivers have.
+        slots = list(self._slots.values())
+        self._await_jobs(slots, time.monotonic() + _CANCEL_S, "that share tasks to end these")
+        self._cancel([slot for slot in slots if slot.is_alive])
         for info in self._receivers.deactivate_all():
             _log.warning("Receiver %d exited but didn't deregister", info.stream_id)
             self._listeners.stopped(info)
 
     def _await_jobs(
         self,
-        jobs: Sequence[ReceiverJob],
+        jobs: Sequence[ReceiverJob | ReceiverSlot],
         end_s: float,
         what: str,
         *,
-        cancelled: Sequence[ReceiverJob] = (),
+        cancelled: Sequence[ReceiverJob | ReceiverSlot] = (),
     ) -> None:
         said = False
         while True:
@@ -339,7 +345,7 @@ class ReceiverTracker:
                 said = True
             alive[0].join(min(left_s, _LOOK_S))
 
-    def _cancel(self, jobs: Sequence[ReceiverJob]) -> None:
+    def _cancel(self, jobs: Sequence[ReceiverJob | ReceiverSlot]) -> None:
         self._await_jobs(jobs, time.monotonic() + _CANCEL_S, "to be cancelled", cancelled=jobs)
         if left := [job.tag for job in jobs if job.is_alive]:
             _log.error(
@@ -388,6 +394,7 @@ class ReceiverTracker:
             on_rate_status=self._take_report,
             on_full_log=disk_room.take_full,
             on_letters_sent=self.letter_sends.answered,
+            slots=self._slots,
         )
         if self._kept:
             endpoint.places = self._place_service = PlaceService(
@@ -411,9 +418,48 @@ class ReceiverTracker:
         self._on_rate_status(report)
 
     def _free_slots(self) -> int:
-        return max(1, self._cluster.slots() - len(self._receiver_objects))
+        return max(1, self._cluster.slots() - self.tasks)
 
     # -- receivers -----------------------------------------------------------------------------
+
+    @property
+    def tasks(self) -> int:
+        """How many Spark tasks the receivers are."""
+        slotted = sum(len(slot.streams) for slot in self._slots.values())
+        return len(self._receiver_objects) - slotted + len(self._slots)
+
+    def _make_slots(self) -> dict[int, ReceiverSlot]:
+        """Make the slots that several receivers share."""
+        per_slot = self._settings.receivers_per_slot
+        if per_slot == 1:
+            return {}
+        is_one_host = self._cluster.is_local
+        wishes = {
+            stream_id: None if is_one_host else self._receivers.preferred(stream_id)
+            for stream_id in self._receiver_objects
+        }
+        return {
+            number: ReceiverSlot(
+                number,
+                {stream_id: partial(self._launch, stream_id) for stream_id in streams},
+                self._cluster,
+                self._place_slot,
+            )
+            for number, streams in enumerate(slots_of(wishes, per_slot))
+        }
+
+    def _place_slot(
+        self, streams: Sequence[int], executors: Sequence[ExecutorLocation]
+    ) -> Sequence[TaskLocation]:
+        """Say where a slot should run: away from other receivers, if its own do not wish."""
+        others = {
+            stream_id: info
+            for stream_id, info in self._receivers.infos().items()
+            if stream_id not in streams
+        }
+        return ReceiverSchedulingPolicy().reschedule_receiver(
+            streams[0], self._receivers.preferred(streams[0]), others, executors
+        )
 
     def start_all_receivers(self) -> None:
         """Place all receivers and start their jobs (Spark's ``StartAllReceivers``)."""
@@ -423,10 +469,17 @@ class ReceiverTracker:
             raise NoExecutorsError(
                 "no executor is up, so no receiver can run: look at the cluster manager"
             )
-        wishes = {stream: self._receivers.preferred(stream) for stream in self._receiver_objects}
+        slots = {stream: slot for slot in self._slots.values() for stream in slot.streams}
+        wishes = {
+            stream: self._receivers.preferred(stream)
+            for stream in self._receiver_objects
+            if stream not in slots
+        }
         starts = ReceiverStarts(
             {stream: partial(self._launch, stream) for stream in self._receiver_objects},
             ReceiverSchedulingPolicy().schedule_receivers(wishes, executors),
+            slots,
+            self.tasks,
             cluster=self._cluster,
             ledger=self.ledger,
             receivers=self._receivers,
@@ -444,6 +497,7 @@ class ReceiverTracker:
                     starts,
                     RestartBackoff(settings.restart_max_delay_s, settings.restart_reset_s),
                     self._clock,
+                    slots.get(stream_id),
                 )
                 for stream_id in self._receiver_objects
             ]
@@ -500,12 +554,16 @@ class ReceiverTracker:
         return self._receivers.infos()
 
     def jobs_left(self) -> int:
-        """Return how many receivers have a job in Spark, or are about to have one (again)."""
+        """Return how many jobs receivers have in Spark, or are about to have (again)."""
         with self._lock:
             if self._state is TrackerState.STARTED and not self._jobs:
-                return len(self._receiver_objects)  # Executors are waited for.
+                return self.tasks  # Executors are waited for.
             jobs = list(self._jobs)
-        return sum(job.is_alive for job in jobs)
+        alive = {job.stream_id for job in jobs if job.is_alive}
+        for slot in self._slots.values():
+            if slot.is_alive or not alive.isdisjoint(slot.streams):
+                alive = alive.difference(slot.streams[1:]) | {slot.streams[0]}
+        return len(alive)
 
     def is_over(self, stream_id: int) -> bool:
         """Whether a receiver has ended and is not started again: stopped, given up, or finite."""

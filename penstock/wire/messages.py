@@ -276,6 +276,39 @@ class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
     expected: bool = False
 
 
+class RegisterSlot(msgspec.Struct, frozen=True, tag=True):
+    """Say whose receivers a process runs, again after each reconnect.
+
+    Answered by `Ok`, and then by a `StartAttempt` for each of them that is to run.
+    """
+
+    slot: int
+    task: str
+    """The Spark task that the process belongs to: 32 hex digits, never used before."""
+    process: int
+    """Its number in that task, from 1."""
+    streams: tuple[int, ...]
+    ended: str = ""
+    """What the process that these streams had before has ended of."""
+
+
+class StartAttempt(msgspec.Struct, frozen=True, tag=True):
+    """To a slot's process: start an attempt, unless it was started before (send)."""
+
+    stream_id: int
+    attempt: str
+
+
+class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
+    """Say that an attempt is over, as a Spark task would by its end. Answered by `Ok`."""
+
+    slot: int
+    stream_id: int
+    attempt: str
+    error: str = ""
+    """The traceback it failed with; empty when it ended for good."""
+
+
 class FindReplicaHost(msgspec.Struct, frozen=True, tag=True):
     """Ask which other host is to have the second copies of an attempt's blocks.
 
@@ -599,6 +632,9 @@ Message = (
     | ReportRateStatus
     | ReportFullLog
     | DeregisterReceiver
+    | RegisterSlot
+    | StartAttempt
+    | AttemptEnded
     | FindReplicaHost
     | ReplicaHostAt
     | StopReceiver

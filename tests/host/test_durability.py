@@ -150,6 +150,16 @@ class TestCores:
         with pytest.raises(NotEnoughCoresError, match=r"local\[6\]"):
             check_slots("local[4]", 2, 8, 2)
 
+    def test_receivers_may_share_tasks(self) -> None:
+        with pytest.raises(NotEnoughCoresError, match=r"or more, or .*receivers.perSlot=20$"):
+            check_slots("local[2]", 1, 8, 20)
+        check_slots("local[2]", 1, 8, 20, per_slot=20)
+        with pytest.raises(NotEnoughCoresError, match=r"2 task\(s\) that .* use local\[3\].*=20$"):
+            check_slots("local[2]", 1, 8, 20, per_slot=10)
+        # Another program's of the same application holds the only other one.
+        with pytest.raises(NotEnoughCoresError, match=r"use local\[3\] or more$"):
+            check_slots("local[2]", 1, 8, 20, 1, per_slot=20)
+
 
 @pytest.mark.parametrize("is_on", ["true", "True"])
 def test_spark_must_not_take_a_receiver_for_a_slow_task(is_on: str) -> None:

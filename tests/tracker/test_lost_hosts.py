@@ -120,7 +120,7 @@ def test_executors_that_are_left_without_room_for_batches_are_told_of(
         cluster.task_slots = 1
         attempt.fail()
         cluster.next_attempt()
-        wait_for_text(caplog, "run 1 tasks at a time, and each of 1 receivers holds one for good")
+        wait_for_text(caplog, "run 1 tasks at a time, and receivers hold 1 of them for good")
 
 
 @pytest.mark.parametrize(

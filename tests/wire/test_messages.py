@@ -21,6 +21,7 @@ from penstock.wire import (
 )
 from penstock.wire.messages import (
     AddBlock,
+    AttemptEnded,
     BlocksAt,
     BlockServerAt,
     BlockServerRegistered,
@@ -48,6 +49,7 @@ from penstock.wire.messages import (
     RegisterBlockServer,
     Registered,
     RegisterReceiver,
+    RegisterSlot,
     ReleaseBlocks,
     ReplicaHostAt,
     ReplicaPlace,
@@ -61,6 +63,7 @@ from penstock.wire.messages import (
     SendLetters,
     SkippedBlock,
     SlowBlock,
+    StartAttempt,
     StopBlockServer,
     StopReceiver,
     StreamAt,
@@ -88,6 +91,9 @@ EXAMPLES: list[Message] = [
     AddBlock(3, ATTEMPT, (BLOCK, ReceivedBlockInfo(3, "i", 0, 0, ATTEMPT, "h", 0, None, None))),
     ReportError(1, ATTEMPT, "what", "Traceback …\n  line", permanent=True),
     DeregisterReceiver(1, ATTEMPT, "", ""),
+    RegisterSlot(0, ATTEMPT, 2, (1, 3), "it was killed by SIGKILL"),
+    StartAttempt(3, ATTEMPT),
+    AttemptEnded(0, 3, ATTEMPT, "Traceback …\n  line"),
     ReportAddresses(3, ATTEMPT, ("tcp://host:514", "udp://host:514")),
     StopReceiver(),
     CleanupOldBlocks(("input-3-1", "input-3-2"), (("/var/log/3-b", 7),)),

@@ -1,0 +1,440 @@
+"""Several receivers in one slot: one Spark task, and one process for those that behave.
+
+What must hold
+--------------
+
+* What a user sees of a receiver is the same as with a task of its own: each has its supervisor,
+  gate, log, connection and attempts, and its states, errors, restarts and addresses.
+* A receiver that is stopped, restarted or fails alone does not touch its slot mates.
+* One that ends the process takes its mates down, which start again from their positions, as after
+  any other death of a process. It is in a process of its own from then on. Where nobody can say
+  which one it was (a signal, or memory that ran short), half of them move to another process, so
+  that after some more such ends it is alone.
+* A receiver that has left threads behind, which may spin or hang, starts again in a process of its
+  own, whose mates it cannot disturb there.
+* No process outlives the Spark task: the system kills it with the task's own process, or it ends
+  itself within `LOOK_S`.
+
+Layout
+------
+
+The Spark task is a *keeper* (`run_slot`): it has one thread, forks the processes, and watches
+them; no code of an author runs in it. A *slot process* (`_SlotProcess`) is connected to the
+tracker. It tells whose receivers it runs, is sent the attempts to start, runs each by
+`run_receiver` in a thread and says how it ended. The driver's half is `penstock.tracker._slots`,
+behind which nothing knows that receivers share a task.
+
+Life of a slot process: forked with its streams → registered, with what the process before it died
+of, whose attempts fail by that → attempts, one at a time for each stream → told to end when none of
+the slot's receivers has another start. It tells its keeper, through a pipe, who called `os._exit`,
+who moves to another process, and that it ends as it was told to.
+
+Threads say whose they are by a mark that each thread hands on to those that it starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from penstock.errors import encodable
+from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
+from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
+from penstock.threads import OwnedThread
+from penstock.wire import AskTimeoutError, Client, WireError, WireOptions
+from penstock.wire.messages import (
+    AttemptEnded,
+    Message,
+    Ok,
+    RegisterSlot,
+    StartAttempt,
+    StopReceiver,
+)
+
+_log = logging.getLogger("penstock.receiver")
+
+_TEXT_LIMIT = 16_000
+"""Characters of a traceback that travel: its end."""
+
+_LEFT_S = 1.0
+"""How long an author's threads may take to end after their attempt."""
+
+_SHORT_LIFE_S = 1.0
+"""The next process of one that ended sooner waits for as long, so that nothing spins."""
+
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that this process gets when its parent has died."""
+
+
+@dataclass(frozen=True)
+class SlotLaunch:
+    """All that an executor needs to run the receivers of a slot; travels in a task's closure.
+
+    Attributes:
+        number: The slot.
+        task: This Spark task of it; no other one has this name.
+        launches: By stream, the launch of its attempts, whose names come later.
+        groups: The streams of each process.
+    """
+
+    number: int
+    task: str
+    launches: Mapping[int, ReceiverLaunch]
+    groups: Sequence[tuple[int, ...]]
+
+
+def run_slot(launch: SlotLaunch) -> None:
+    """Run the processes of a slot until all of them have ended; the body of its Spark task.
+
+    Raises:
+        SlotProcessError: One of them could not begin.
+    """
+    _Keeper(launch).run()
+
+
+class SlotProcessError(Exception):
+    """A slot process could not begin; its text has the traceback."""
+
+
+@dataclass
+class _Child:
+    pid: int
+    streams: list[int]
+    started_s: float
+    words: bytes = b""
+    is_told: bool = False
+    culprit: int | None = None
+    reason: str = ""
+    failed: str = ""
+
+
+class _Keeper:
+    """Forks the processes of a slot and sees to it that each of its streams has one."""
+
+    def __init__(self, launch: SlotLaunch) -> None:
+        self._launch = launch
+        self._children: dict[int, _Child] = {}  # by the end of the pipe that is read
+        self._poll = select.poll()
+        self._forked = 0
+
+    def run(self) -> None:
+        parent = os.getppid()
+        try:
+            for streams in self._launch.groups:
+                self._fork(streams, "")
+            while self._children and os.getppid() == parent:
+                for pipe, _ in self._poll.poll(LOOK_S * 1000):
+                    if not self._hear(pipe):
+                        # It has ended, or nearly; how, the system keeps.
+                        pid = self._children[pipe].pid
+                        os.kill(pid, signal.SIGKILL)
+                        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+                for pipe, child in list(self._children.items()):
+                    pid, status = os.waitpid(child.pid, os.WNOHANG)
+                    if pid:
+                        # Something that it has forked itself may hold the pipe open.
+                        os.set_blocking(pipe, False)
+                        while self._hear(pipe):
+                            pass
+                        self._ended(pipe, status)
+        finally:
+            for child in self._children.values():
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+
+    def _fork(self, streams: Sequence[int], ended: str) -> None:
+        pipe, words = os.pipe()
+        self._forked += 1
+        for file in (sys.stdout, sys.stderr):
+            file.flush()
+        keeper = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _become_process(self._launch, self._forked, streams, ended, words, keeper)
+        os.close(words)
+        self._children[pipe] = _Child(pid, list(streams), time.monotonic())
+        self._poll.register(pipe, select.POLLIN)
+
+    def _hear(self, pipe: int) -> bool:
+        """Act on what a process tells; False: there is no more."""
+        child = self._children[pipe]
+        try:
+            heard = os.read(pipe, 1 << 16)
+        except BlockingIOError:
+            return False
+        *lines, child.words = (child.words + heard).split(b"\n")
+        for line in lines:
+            word, stream, text = json.loads(line)
+            if word == "end":
+                child.is_told = True
+            elif word == "failed":
+                child.failed = text
+            elif word == "fell":
+                child.culprit, child.reason = stream, text
+            elif word == "move" and stream in child.streams:
+                child.streams.remove(stream)
+                self._fork([stream], text)
+                if not child.streams:
+                    child.is_told = True
+                    os.kill(child.pid, signal.SIGKILL)
+        return bool(heard)
+
+    def _ended(self, pipe: int, status: int) -> None:
+        child = self._children.pop(pipe)
+        self._poll.unregister(pipe)
+        os.close(pipe)
+        if child.failed:
+            raise SlotProcessError(child.failed)
+        if child.is_told:
+            return
+        if time.monotonic() - child.started_s < _SHORT_LIFE_S:
+            time.sleep(_SHORT_LIFE_S)
+        streams, culprit = child.streams, child.culprit
+        whose = ", ".join(map(str, streams))
+        text = f"The process of receivers {whose} {_how(status)}"
+        if culprit in streams:
+            text = f"Receiver {culprit} {child.reason} in the process of receivers {whose}"
+            groups = [[culprit], [stream for stream in streams if stream != culprit]]
+        else:
+            half = len(streams) // 2
+            groups = [streams[:half], streams[half:]]
+        if len(streams) > 1:
+            text += (
+                "; it is in a process of its own now"
+                if culprit in streams
+                else "; it is not known which one ended it, so half of them are in another one now"
+            )
+        for group in groups:
+            if group:
+                self._fork(group, text)
+
+
+def _how(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"ended with exit code {code}"
+    return f"was killed by {signal.Signals(-code).name} (is memory short?)"
+
+
+def _become_process(
+    launch: SlotLaunch, number: int, streams: Sequence[int], ended: str, words: int, keeper: int
+) -> None:
+    """Be the slot process; never returns."""
+    code = 1
+    leave = os._exit
+    try:
+        try:
+            _SlotProcess(launch, number, streams, ended, words, keeper).run()
+            code = 0
+        except BaseException:  # noqa: BLE001 - the keeper has it told to the driver
+            _say(words, "failed", text=traceback.format_exc())
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        leave(code)
+
+
+def _say(words: int, word: str, stream: int = -1, text: str = "") -> None:
+    """Tell the keeper something."""
+    line = json.dumps([word, stream, encodable(text)[-_TEXT_LIMIT:]])
+    os.write(words, line.encode() + b"\n")
+
+
+class _SlotProcess:
+    """Runs the attempts that it is sent, each in a thread, beside one another.
+
+    `_lock` guards the streams and what runs.
+
+    Attributes:
+        failure: What it is to end of, or None.
+    """
+
+    def __init__(
+        self,
+        launch: SlotLaunch,
+        number: int,
+        streams: Sequence[int],
+        ended: str,
+        words: int,
+        keeper: int,
+    ) -> None:
+        self._launch = launch
+        self._number = number
+        self._ended = ended
+        self._words = words
+        self._keeper = keeper
+        self._pid = os.getpid()
+        self._saying = threading.RLock()
+        self._lock = threading.Lock()
+        self._streams = list(streams)
+        self._attempts: dict[int, str] = {}  # the newest of each stream
+        self._running: set[str] = set()
+        self._over = threading.Event()
+        self._is_lost = False
+        self.failure: BaseException | None = None
+        one = next(iter(launch.launches.values()))
+        self._client = Client(
+            one.link.tracker_address,
+            one.link.secret,
+            on_message=self._on_message,
+            on_reconnect=lambda: [self._registration()],
+            on_hello_answer=lambda _, answer: self._take(answer),
+            on_closed=self._on_closed,
+            ask_timeout_s=one.settings.ask_timeout_s,
+            give_up_after_s=one.settings.block_server_lease_s,
+            name=f"receiver-slot-{launch.number}",
+            options=WireOptions(max_frame_bytes=one.settings.max_frame_bytes),
+            ssl_context=one.link.client_context(),
+        )
+
+    def _say(self, word: str, stream: int = -1, text: str = "") -> None:
+        with self._saying:
+            _say(self._words, word, stream, text)
+
+    def run(self) -> None:
+        _die_with(self._keeper)
+        _forget_sockets()
+        mark_new_threads()
+        self._tell_of_exits()
+        self._client.connect()
+        self._take(self._client.ask(self._registration()))
+        while not self._over.wait(LOOK_S):
+            if self._is_lost and not self._running:
+                break
+            if os.getppid() != self._keeper:
+                return
+        if self.failure is not None:
+            raise self.failure
+        self._say("end")
+
+    def _registration(self) -> RegisterSlot:
+        with self._lock:
+            streams = tuple(self._streams)
+        return RegisterSlot(
+            self._launch.number, self._launch.task, self._number, streams, self._ended
+        )
+
+    def _take(self, answer: Message) -> None:
+        if not isinstance(answer, Ok):
+            _log.info("the slot's process ends: %s", answer)
+            self._over.set()
+
+    def _on_message(self, message: Message) -> None:
+        if isinstance(message, StartAttempt):
+            self._start(message.stream_id, message.attempt)
+        elif isinstance(message, StopReceiver):
+            self._over.set()
+        else:
+            _log.warning("slot %d: unexpected %r", self._launch.number, message)
+
+    def _on_closed(self, error: WireError) -> None:
+        # Each receiver finds out by itself, and ends.
+        _log.info("the slot's process ends because its driver cannot be reached: %s", error)
+        self._is_lost = True
+
+    def _start(self, stream_id: int, attempt: str) -> None:
+        """Start an attempt; the driver may send it again after a reconnect."""
+        with self._lock:
+            if stream_id not in self._streams or self._attempts.get(stream_id) == attempt:
+                return
+            self._attempts[stream_id] = attempt
+            self._running.add(attempt)
+        thread = OwnedThread(
+            partial(self._run_attempt, stream_id, attempt),
+            f"receiver-task-{stream_id}",
+            on_error=self._fail,
+        )
+        mark(thread, stream_id)
+        thread.start()
+
+    def _fail(self, error: BaseException) -> None:
+        """End the process: nobody would hear how an attempt has ended."""
+        self.failure = error
+        self._over.set()
+
+    def _run_attempt(self, stream_id: int, attempt: str) -> None:
+        error = ""
+        try:
+            run_receiver(replace(self._launch.launches[stream_id], attempt=attempt))
+        except BaseException:  # noqa: BLE001 - the driver hears of it
+            error = traceback.format_exc()[-_TEXT_LIMIT:]
+        try:
+            if error and (left := _threads_of(stream_id)):
+                with self._lock:
+                    self._streams.remove(stream_id)
+                why = f"it left {', '.join(left)} behind, so it starts in a process of its own"
+                self._say("move", stream_id, f"{error.rstrip()} ({why})")
+                return
+            self._tell_end(AttemptEnded(self._launch.number, stream_id, attempt, encodable(error)))
+        finally:
+            with self._lock:
+                self._running.discard(attempt)
+
+    def _tell_end(self, message: AttemptEnded) -> None:
+        while True:
+            try:
+                self._client.ask(message)
+            except AskTimeoutError:
+                continue  # Until the client gives up.
+            except WireError as error:
+                _log.info("the driver was not told of the end of an attempt: %s", error)
+            return
+
+    def _tell_of_exits(self) -> None:
+        leave = os._exit
+
+        def tell(status: int) -> None:
+            stream_id = stream_of(threading.current_thread())
+            # A process that was forked off by an author's code ends itself alone.
+            if os.getpid() == self._pid and stream_id is not None:
+                self._say("fell", stream_id, f"called os._exit({status})")
+            leave(status)
+
+        os._exit = tell  # type: ignore[assignment]
+
+
+def _threads_of(stream_id: int) -> list[str]:
+    """Return the threads that an attempt's author has left behind."""
+    end_s = time.monotonic() + _LEFT_S
+    left = []
+    for thread in threading.enumerate():
+        in_call = thread.name.startswith(f"penstock-receiver-{stream_id}-")
+        if stream_of(thread) == stream_id and (in_call or not is_ours(thread.name)):
+            thread.join(max(0.0, end_s - time.monotonic()))
+            if thread.is_alive():
+                left.append(thread.name)
+    return left
+
+
+def _die_with(keeper: int) -> None:
+    """Have the system kill this process when the keeper has died, where it can."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # Elsewhere the process looks by itself.
+    if os.getppid() != keeper:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _forget_sockets() -> None:
+    """Leave the connection with Spark to the keeper, or it would stay open when that has died."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for name in os.listdir("/dev/fd"):
+        try:
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                os.dup2(nothing, int(name), inheritable=False)
+        except OSError:
+            continue  # It was the folder's own.
+    os.close(nothing)

@@ -1,0 +1,254 @@
+"""`ReceiverSlot`: several receivers in one Spark task, seen as if each had one of its own.
+
+The executor's half, and what must hold, is `penstock.receiver.slot`. A `ReceiverJob` runs an
+attempt by `ReceiverSlot.run`, as it would by a Spark job. The slot's own job runs while one of its
+receivers may have another start: it begins with the first attempt, and again with the next one
+after it has failed. Which streams share a process is kept from one job to the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+from penstock.receiver import ReceiverLaunch
+from penstock.receiver.slot import SlotLaunch, run_slot
+from penstock.tracker.cluster import Cluster, ExecutorLocation, TaskEnd, TaskLocation
+from penstock.tracker.errors import AttemptFailedError
+from penstock.wire import Peer
+from penstock.wire.messages import (
+    AttemptEnded,
+    Message,
+    Ok,
+    Refused,
+    RegisterSlot,
+    StartAttempt,
+    StopReceiver,
+)
+
+_log = logging.getLogger("penstock.tracker")
+
+MakeLaunch = Callable[[str, Mapping[str, str]], ReceiverLaunch]
+"""Makes a launch of an attempt, given its name and the hosts of the executors by id."""
+
+
+def slots_of(wishes: Mapping[int, str | None], per_slot: int) -> list[tuple[int, ...]]:
+    """Return which streams share a slot: in their order, with others that wish for the same place.
+
+    Args:
+        wishes: The preferred location of each receiver, or None, by stream.
+        per_slot: The most receivers of a slot.
+    """
+    slots: list[list[int]] = []
+    open_slots: dict[str | None, list[int]] = {}
+    for stream_id, wish in wishes.items():
+        slot = open_slots.get(wish)
+        if slot is None or len(slot) == per_slot:
+            slots.append(slot := [])
+            open_slots[wish] = slot
+        slot.append(stream_id)
+    return [tuple(slot) for slot in slots]
+
+
+@dataclass
+class _Run:
+    attempt: str
+    process: int = 0
+    """The process that it was sent to; 0: none yet."""
+    end: Future[TaskEnd] = field(default_factory=Future)
+
+
+class ReceiverSlot:
+    """One slot. Safe to use from any thread; its owner calls `cancel` and `join`.
+
+    `_lock` guards all below it.
+
+    Attributes:
+        streams: The streams whose receivers it has.
+        tag: The tag of its Spark jobs; no other jobs have it.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        launches: Mapping[int, MakeLaunch],
+        cluster: Cluster,
+        place: Callable[[Sequence[int], Sequence[ExecutorLocation]], Sequence[TaskLocation]],
+    ) -> None:
+        """Make it; nothing runs before the first attempt.
+
+        Args:
+            number: Its number.
+            launches: By stream, what makes its launches.
+            cluster: Where it runs.
+            place: Says where, given its streams and the executors that are up.
+        """
+        self.streams = tuple(launches)
+        self.tag = f"penstock-receiver-slot-{number}-{uuid.uuid4().hex}"
+        self._number = number
+        self._launches = launches
+        self._cluster = cluster
+        self._place = place
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._task = ""
+        self._runs: dict[int, _Run] = {}
+        self._peers: dict[int, Peer] = {}
+        self._groups: list[tuple[int, ...]] = [self.streams]
+        self._left: set[int] = set()
+
+    # -- for the jobs of its receivers -----------------------------------------------------------
+
+    def run(self, stream_id: int, attempt: str) -> TaskEnd:
+        """Run an attempt and return when it has ended.
+
+        Raises:
+            Exception: It failed, its process or the slot's job did, or it was cancelled.
+        """
+        run = _Run(attempt)
+        with self._lock:
+            self._runs[stream_id] = run
+            if self._thread is None:
+                self._task = uuid.uuid4().hex
+                self._thread = self._cluster.thread(
+                    self._run_job, f"penstock-receiver-slot-{self._number}"
+                )
+                self._thread.start()
+            peer = self._peers.get(stream_id)
+            if peer is not None:
+                # Should it be lost, it is sent again with the next registration.
+                peer.send(StartAttempt(stream_id, attempt))
+        return run.end.result()
+
+    def cancel_attempt(self, stream_id: int) -> None:
+        """End the running attempt, for the driver; with the last one the job is cancelled."""
+        with self._lock:
+            run = self._runs.pop(stream_id, None)
+            is_last = not self._runs
+        if run is not None:
+            run.end.set_exception(AttemptFailedError("it was cancelled"))
+        if is_last:
+            self.cancel()
+
+    def leave(self, stream_id: int) -> None:
+        """Take note that a receiver has no other start; with the last one the slot ends."""
+        with self._lock:
+            self._left.add(stream_id)
+            peers = set(self._peers.values()) if self._is_over() else set()
+        for peer in peers:
+            peer.send(StopReceiver())
+
+    # -- for its owner ---------------------------------------------------------------------------
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its job runs."""
+        with self._lock:
+            return self._thread is not None
+
+    def cancel(self) -> None:
+        """Cancel its job."""
+        self._cluster.cancel(self.tag)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of its job; return whether it has ended."""
+        with self._lock:
+            thread = self._thread
+        if thread is None:
+            return True
+        thread.join(max(0.0, timeout_s))
+        return not thread.is_alive()
+
+    # -- for its processes -----------------------------------------------------------------------
+
+    def registered(self, peer: Peer, message: RegisterSlot) -> Message:
+        """A process says whose receivers it runs: fail what its predecessor ran, start the rest."""
+        with self._lock:
+            if message.task != self._task or self._is_over():
+                return Refused("the slot has another task, or has ended")
+            streams = message.streams
+            rest = [tuple(one for one in group if one not in streams) for group in self._groups]
+            self._groups = [group for group in (*rest, streams) if group]
+            self._peers.update(dict.fromkeys(streams, peer))
+            runs = {one: self._runs[one] for one in streams if one in self._runs}
+            failed = {
+                one: run for one, run in runs.items() if run.process not in (0, message.process)
+            }
+            for stream_id, run in runs.items():
+                if stream_id in failed:
+                    del self._runs[stream_id]
+                else:
+                    run.process = message.process
+                    peer.send(StartAttempt(stream_id, run.attempt))
+        for run in failed.values():
+            run.end.set_exception(AttemptFailedError(message.ended))
+        return Ok()
+
+    def ended(self, message: AttemptEnded) -> Message:
+        """A process says that an attempt has ended."""
+        with self._lock:
+            run = self._runs.get(message.stream_id)
+            if run is None or run.attempt != message.attempt:
+                return Ok()
+            del self._runs[message.stream_id]
+        if message.error:
+            run.end.set_exception(AttemptFailedError(message.error))
+        else:
+            run.end.set_result(TaskEnd.ENDED)
+        return Ok()
+
+    def disconnected(self, peer: Peer) -> bool:
+        """Take note that a connection is gone; return whether it was one of a process of its."""
+        with self._lock:
+            lost = [stream_id for stream_id, known in self._peers.items() if known is peer]
+            for stream_id in lost:
+                del self._peers[stream_id]
+        return bool(lost)
+
+    def _is_over(self) -> bool:
+        return self._left.issuperset(self.streams)
+
+    def _run_job(self) -> None:
+        failure: BaseException | None = None
+        end = TaskEnd.RETRY
+        try:
+            launch, locations = self._prepare()
+            ended = self._cluster.run_task(
+                _named(self.streams), self.tag, partial(run_slot, launch), locations
+            )
+            if ended is TaskEnd.ENDED and not self._is_over():
+                failure = AttemptFailedError("the task of its slot has ended")
+        except BaseException as error:  # noqa: BLE001 - whoever waits for an attempt gets it
+            failure = error
+        with self._lock:
+            runs, self._runs = self._runs, {}
+            self._peers.clear()
+            self._thread, self._task = None, ""
+        for run in runs.values():
+            if failure is None:
+                run.end.set_result(end)
+            else:
+                run.end.set_exception(failure)
+
+    def _prepare(self) -> tuple[SlotLaunch, Sequence[TaskLocation]]:
+        executors = self._cluster.executors()
+        hosts = {executor.executor_id: executor.host for executor in executors}
+        with self._lock:
+            streams = [one for one in self.streams if one not in self._left]
+            groups = [tuple(one for one in group if one in streams) for group in self._groups]
+        launch = SlotLaunch(
+            self._number,
+            self._task,
+            {stream_id: self._launches[stream_id]("", hosts) for stream_id in streams},
+            [group for group in groups if group],
+        )
+        return launch, self._place(self.streams, executors)
+
+
+def _named(streams: Iterable[int]) -> str:
+    return ",".join(map(str, streams))

@@ -1,0 +1,155 @@
+"""Slots that receivers share, as the driver sees them; a test plays the processes."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from penstock.receiver.slot import SlotLaunch
+from penstock.settings import Settings
+from penstock.tracker import ReceiverTracker, TrackerState
+from penstock.tracker._slots import slots_of
+from penstock.wire import Client
+from penstock.wire.messages import (
+    AttemptEnded,
+    Message,
+    Ok,
+    Refused,
+    RegisterSlot,
+    StartAttempt,
+    StopReceiver,
+)
+from tests.tracker.tracker_cases import WAIT_S, Events, Source, ThreadCluster, running_tracker
+
+SHARED = Settings(restart_max_delay_s=0.01, graceful_stop_timeout_ms=2000, receivers_per_slot=4)
+
+
+def test_receivers_share_a_slot_in_order_with_those_that_wish_for_the_same_place() -> None:
+    wishes = {0: None, 1: "a", 2: None, 3: "b", 4: "a", 5: None, 6: "a"}
+    assert slots_of(wishes, 2) == [(0, 2), (1, 4), (3,), (5,), (6,)]
+    assert slots_of(dict.fromkeys(range(20)), 100) == [tuple(range(20))]
+
+
+class Process:
+    """A process of a slot, as the tracker sees it."""
+
+    def __init__(self, launch: SlotLaunch, number: int, *streams: int, ended: str = "") -> None:
+        self.launch = launch
+        self.number = number
+        self.registration = RegisterSlot(launch.number, launch.task, number, streams, ended)
+        self.messages: queue.Queue[Message] = queue.Queue()
+        link = launch.launches[streams[0]].link
+        self.client = Client(link.tracker_address, link.secret, on_message=self.messages.put)
+        self.client.connect()
+
+    def register(self) -> Message:
+        return self.client.ask(self.registration, WAIT_S)
+
+    def started(self, *streams: int) -> dict[int, str]:
+        """Return the attempts that are started next, which must be those of these streams."""
+        found = [self.messages.get(timeout=WAIT_S) for _ in streams]
+        assert {one.stream_id for one in found if isinstance(one, StartAttempt)} == set(streams)
+        return {one.stream_id: one.attempt for one in found if isinstance(one, StartAttempt)}
+
+    def end(self, stream_id: int, attempt: str, error: str = "") -> None:
+        message = AttemptEnded(self.launch.number, stream_id, attempt, error)
+        assert self.client.ask(message, WAIT_S) == Ok()
+
+
+@contextmanager
+def shared_tracker(folder: Path) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
+    receivers = {number: (Source(), "Source") for number in range(3)}
+    with running_tracker(folder, receivers=receivers, settings=SHARED) as found:  # type: ignore[arg-type]
+        yield found
+
+
+def test_an_attempt_that_fails_alone_is_started_again_beside_its_mates(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (tracker, cluster, events):
+        assert tracker.tasks == tracker.jobs_left() == 1
+        launch = slot_launch(cluster)
+        process = Process(launch, 1, 0, 1, 2)
+        assert process.register() == Ok()
+        attempts = process.started(0, 1, 2)
+        process.end(1, attempts[1], "Traceback (most recent call last):\nValueError: no")
+        again = process.started(1)
+        assert again[1] != attempts[1]
+        assert "ValueError: no" in events.until("error").lastError
+        # Sent again after a reconnect: the process knows what it runs.
+        assert process.register() == Ok()
+        assert process.started(0, 1, 2) == {**attempts, **again}
+        # An answer that was lost, or an attempt of long ago.
+        process.end(1, attempts[1])
+        assert process.messages.empty()
+        assert not cluster.has_more()
+
+
+def test_a_process_that_died_takes_its_attempts_along_and_no_others(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (_, cluster, events):
+        launch = slot_launch(cluster)
+        process = Process(launch, 1, 0, 1, 2)
+        process.register()
+        attempts = process.started(0, 1, 2)
+        process.client.close()
+        alone = Process(launch, 2, 1, ended="Receiver 1 called os._exit(7)")
+        alone.register()
+        again = alone.started(1)
+        assert again[1] != attempts[1]
+        error = events.until("error")
+        assert error.streamId == 1
+        assert error.lastError.endswith("Receiver 1 called os._exit(7)")
+        others = Process(launch, 3, 0, 2, ended="Receiver 1 called os._exit(7)")
+        others.register()
+        assert not {again[1], *attempts.values()} & set(others.started(0, 2).values())
+        assert alone.messages.empty()
+        # The whole task dies: who was alone is alone in the next one.
+        for one in (alone, others):
+            one.client.close()
+        assert launch.groups == [(0, 1, 2)]
+        fail_task(cluster)
+        assert sorted(slot_launch(cluster).groups) == [(0, 2), (1,)]
+        # What is left of the old task is of no use.
+        assert isinstance(Process(launch, 4, 0, 1).register(), Refused)
+
+
+def test_a_slot_ends_when_none_of_its_receivers_has_another_start(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (tracker, cluster, _):
+        launch = slot_launch(cluster)
+        process = Process(launch, 1, 0, 1, 2)
+        process.register()
+        attempts = process.started(0, 1, 2)
+        for stream_id in (2, 0):
+            process.end(stream_id, attempts[stream_id])
+            assert process.messages.empty()
+        assert tracker.jobs_left() == 1
+        process.end(1, attempts[1])
+        assert process.messages.get(timeout=WAIT_S) == StopReceiver()
+        assert all(tracker.is_over(stream_id) for stream_id in range(3))
+
+
+@pytest.mark.parametrize("is_up", [False, True])
+def test_what_does_not_end_is_cancelled_at_the_stop(tmp_path: Path, is_up: bool) -> None:
+    with shared_tracker(tmp_path) as (tracker, cluster, _):
+        launch = slot_launch(cluster)
+        if is_up:
+            process = Process(launch, 1, 0, 1, 2)
+            process.register()
+            process.started(0, 1, 2)
+        tracker.stop(graceful=False, timeout_s=0.0)
+        assert tracker.state is TrackerState.STOPPED
+        assert cluster.cancelled
+        assert tracker.jobs_left() == 0
+
+
+def slot_launch(cluster: ThreadCluster) -> SlotLaunch:
+    found = cluster.next_attempt().launch
+    assert isinstance(found, SlotLaunch)
+    return found
+
+
+def fail_task(cluster: ThreadCluster) -> None:
+    (running,) = [one for one in cluster._running.values() if not one.end.done()]
+    running.fail()
