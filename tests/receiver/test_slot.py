@@ -1,0 +1,249 @@
+"""Receivers that share a process: real processes, and a tracker that a test plays."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from penstock.receiver.slot import SlotLaunch
+from penstock.wire import Peer, Reply
+from penstock.wire.messages import (
+    AttemptEnded,
+    Message,
+    RegisterReceiver,
+    RegisterSlot,
+    ReportError,
+    StartAttempt,
+    StopReceiver,
+)
+from tests.receiver.conftest import SETTINGS
+from tests.receiver.running import WAIT_S, Tracker, make_launch
+from tests.system.leftovers import await_that
+
+MODULE = """
+import os, signal, threading
+from penstock.receiver import Receiver
+
+class Plain(Receiver):
+    def onStart(self): pass
+    def onStop(self): pass
+
+class InThread(Plain):
+    def onStart(self): threading.Thread(target=self.run, name="author", daemon=True).start()
+
+class Exits(InThread):
+    def run(self): os._exit(7)
+
+class Forks(Plain):
+    def onStart(self):
+        # A process of its own, as libraries fork them, that ends at once.
+        pid = os.fork()
+        if not pid:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        self.reportError("forked")
+
+class Kills(InThread):
+    def run(self): os.kill(os.getpid(), signal.SIGKILL)
+
+class Fails(InThread):
+    def run(self): raise ValueError("no such thing")
+
+class Stays(InThread):
+    def run(self):
+        self.stop("it has had enough")
+        threading.Event().wait()
+"""
+
+
+class SlotTracker(Tracker):
+    """Keeps the processes of a slot, in the order of their registrations."""
+
+    def __init__(self) -> None:
+        self.processes: list[Peer] = []
+        super().__init__()
+
+    def on_message(self, peer: Peer, message: Message) -> Reply:
+        if isinstance(message, RegisterSlot):
+            with self.changed:
+                self.processes.append(peer)
+        return super().on_message(peer, message)
+
+    def process(self, number: int) -> Peer:
+        self.wait_for(lambda: len(self.processes) >= number)
+        return self.processes[number - 1]
+
+
+class Slot:
+    """A slot's keeper in a process of its own, and its processes as they registered."""
+
+    def __init__(self, tracker: SlotTracker, folder: Path, *kinds: str) -> None:
+        (folder / "authors.py").write_text(MODULE)
+        self.tracker = tracker
+        environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.getcwd()}"}
+        launches = {}
+        for stream_id, kind in enumerate(kinds):
+            pickled = (
+                "import authors, pickle, sys\n"
+                f"sys.stdout.buffer.write(pickle.dumps(authors.{kind}()))"
+            )
+            receiver = subprocess.run(
+                [sys.executable, "-c", pickled],
+                env=environment,
+                capture_output=True,
+                check=True,
+                timeout=WAIT_S,
+            ).stdout
+            settings = replace(SETTINGS, memory_dir=str(folder))
+            launch = make_launch(receiver, tracker, folder, settings)
+            launches[stream_id] = replace(launch, stream_id=stream_id)
+        launch = SlotLaunch(5, "t" * 32, launches, [tuple(launches)])
+        (folder / "launch").write_bytes(pickle.dumps(launch))
+        script = (
+            "import pathlib, pickle, sys\n"
+            "from penstock.receiver import launch, slot\n"
+            "launch.start_block_server = lambda launch: None\n"
+            "launch.run_receiver.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
+            "slot._SHORT_LIFE_S = slot._LEFT_S = 0.2\n"
+            "slot.run_slot(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))\n"
+        )
+        self.keeper = subprocess.Popen(
+            [sys.executable, "-c", script, str(folder / "launch")], env=environment
+        )
+
+    def registered(self, count: int) -> list[RegisterSlot]:
+        """Return what the first processes said, when there are as many."""
+        self.tracker.wait_for_count(RegisterSlot, count)
+        return self.tracker.of(RegisterSlot)
+
+    def start(self, peer: Peer, *streams: int) -> dict[int, str]:
+        attempts = {stream_id: os.urandom(16).hex() for stream_id in streams}
+        for stream_id, attempt in attempts.items():
+            peer.send(StartAttempt(stream_id, attempt))
+        return attempts
+
+    def await_running(self, attempts: dict[int, str]) -> list[RegisterReceiver]:
+        def found() -> list[RegisterReceiver]:
+            all_of_them = self.tracker.of(RegisterReceiver)
+            return [one for one in all_of_them if one.attempt in attempts.values()]
+
+        self.tracker.wait_for(lambda: len(found()) == len(attempts))
+        return found()
+
+    def close(self) -> None:
+        self.keeper.kill()
+        self.keeper.wait(WAIT_S)
+
+
+MakeSlot = Callable[..., Slot]
+
+
+@pytest.fixture
+def tracker() -> Iterator[SlotTracker]:
+    made = SlotTracker()
+    yield made
+    made.server.stop()
+
+
+@pytest.fixture
+def slot(tracker: SlotTracker, tmp_path: Path) -> Iterator[MakeSlot]:
+    made: list[Slot] = []
+
+    def make(*kinds: str) -> Slot:
+        made.append(Slot(tracker, tmp_path, *kinds))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.mark.slow
+def test_a_receiver_fails_and_starts_again_alone(slot: MakeSlot, tracker: SlotTracker) -> None:
+    shared = slot("Plain", "Fails", "Forks")
+    peer = tracker.process(1)
+    attempts = shared.start(peer, 0, 1, 2)
+    pids = {one.pid for one in shared.await_running(attempts)}
+    assert len(pids) == 1
+    # It tells whose thread it was, and is started again by its own supervisor.
+    tracker.wait_for(lambda: any("no such thing" in one.error for one in tracker.of(ReportError)))
+    assert {one.stream_id for one in tracker.of(ReportError) if "no such" in one.error} == {1}
+    # A child of the author's own that ends harms nobody.
+    tracker.wait_for(lambda: any(one.message == "forked" for one in tracker.of(ReportError)))
+    peer.send(StopReceiver())
+    assert shared.keeper.wait(WAIT_S) == 0
+    assert shared.registered(1) == [RegisterSlot(5, "t" * 32, 1, (0, 1, 2))]
+
+
+@pytest.mark.slow
+def test_who_ends_the_process_is_in_one_of_its_own_from_then_on(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot("Plain", "Exits", "Plain")
+    shared.start(tracker.process(1), 0, 1, 2)
+    alone, others = shared.registered(3)[1:]
+    assert (alone.streams, others.streams) == ((1,), (0, 2))
+    said = "Receiver 1 called os._exit(7) in the process of receivers 0, 1, 2; it is in"
+    assert alone.ended.startswith(said)
+    assert others.ended == alone.ended
+    attempts = shared.start(tracker.process(3), 0, 2)
+    (pid,) = {one.pid for one in shared.await_running(attempts)}
+    shared.start(tracker.process(2), 1)
+    assert shared.registered(4)[3].streams == (1,)
+    os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_of_a_process_that_was_killed_half_moves_to_another(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot("Plain", "Plain", "Kills")
+    shared.start(tracker.process(1), 0, 1, 2)
+    first, second = shared.registered(3)[1:]
+    assert (first.streams, second.streams) == ((0,), (1, 2))
+    assert "was killed by SIGKILL (is memory short?)" in second.ended
+    shared.start(tracker.process(3), 1, 2)
+    assert [one.streams for one in shared.registered(5)[3:]] == [(1,), (2,)]
+
+
+@pytest.mark.slow
+def test_who_leaves_threads_behind_is_started_in_a_process_of_its_own(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot("Plain", "Stays")
+    attempts = shared.start(tracker.process(1), 0, 1)
+    (pid,) = {one.pid for one in shared.await_running(attempts)}
+    moved = shared.registered(2)[1]
+    assert moved.streams == (1,)
+    assert moved.ended.endswith("(it left author behind, so it starts in a process of its own)")
+    os.kill(pid, 0)
+    again = shared.start(tracker.process(2), 1)
+    (other,) = {one.pid for one in shared.await_running(again)}
+    assert other != pid
+    assert tracker.of(AttemptEnded) == []
+
+
+@pytest.mark.slow
+def test_no_process_outlives_the_slots_task(slot: MakeSlot, tracker: SlotTracker) -> None:
+    shared = slot("Plain", "Plain")
+    attempts = shared.start(tracker.process(1), 0, 1)
+    (pid,) = {one.pid for one in shared.await_running(attempts)}
+    shared.keeper.send_signal(signal.SIGKILL)
+    shared.keeper.wait(WAIT_S)
+    await_that("its end", lambda: not is_alive(pid), WAIT_S)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
