@@ -104,3 +104,31 @@ def test_a_setting_that_a_command_is_given_has_a_name_and_no_space_around_it() -
     for pair in ("spark.a", "=b", " =b"):
         with pytest.raises(click.BadParameter, match="KEY=VALUE is wanted"):
             given(pair)
+
+
+def test_help_on_a_command_of_letters_needs_no_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dead-letters", "send", "--help"]) == 0
+    assert "dead-letters FOLDER send [OPTIONS]" in capsys.readouterr().out
+
+
+def test_a_command_does_not_wait_for_a_storage_that_hangs() -> None:
+    code = """
+import sys, threading
+from penstock.__main__ import run
+from penstock.wal._answers import BoundedCalls, TooLongError
+
+calls = BoundedCalls("HDFS")
+try:
+    calls.call(threading.Event().wait, 0.05, "/a")
+except TooLongError:
+    calls.abandon()
+sys.argv = ["penstock", "--version"]
+run()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
+    )
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("penstock")
+    # A program would wait for it, and say so.
+    assert ended.stderr == ""
