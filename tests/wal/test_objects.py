@@ -256,7 +256,7 @@ def test_the_log_on_a_server_against_the_model(server: VersityServer) -> None:
             return FaultyObjectFileSystem(seed, server.store(prefix=uuid.uuid4().hex))
 
     run_state_machine_as_test(
-        OnServer, settings=settings(QUICK, max_examples=12, stateful_step_count=25)
+        OnServer, settings=settings(QUICK, max_examples=6, stateful_step_count=25)
     )
 
 
