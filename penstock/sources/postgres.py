@@ -282,7 +282,8 @@ class PostgresReceiver(_PostgresBase):
         publication: Says which tables' changes are given.
         create: Whether publication and slot are made where they are not. The publication is then
             for `tables`.
-        tables: Tables such as ``"public.orders"``; all of the database when None.
+        tables: Tables such as ``"public.orders"``; all of the database when None. A publication
+            that exists must have them.
         rows: Columns of the rows, as a schema or DDL; a change that does not fit is a dead letter.
             Columns that a table has beside them are left out, those that it has not are null.
         timeout_s: A server that says nothing for so long, though asked, is left and connected anew.
@@ -382,6 +383,11 @@ class PostgresReceiver(_PostgresBase):
         name = _literal(self._publication)
         if not self._ask(link, f"SELECT 1 FROM pg_publication WHERE pubname = {name}"):
             self._make_publication(link)
+        elif lacks := self._ask(link, _lacking(name, self._table_names())):
+            raise PostgresSetupError(
+                f"the publication {self._publication!r} is there, and lacks "
+                f"{', '.join(each for (each,) in lacks)}: ALTER PUBLICATION … ADD TABLE adds one"
+            )
         columns = "slot_type, plugin, database, wal_status, confirmed_flush_lsn"
         look = f"SELECT {columns} FROM pg_replication_slots WHERE slot_name = '{self._slot}'"
         found = self._ask(link, look)
@@ -452,9 +458,12 @@ class PostgresReceiver(_PostgresBase):
                 f"there is no publication {self._publication!r} in this database: CREATE "
                 "PUBLICATION makes one, before the slot is made, or create=True does"
             )
-        tables = [".".join(map(_identifier, each.split(".", 1))) for each in self._tables or ()]
+        tables = self._table_names()
         which = f"TABLE {', '.join(tables)}" if tables else "ALL TABLES"
         self._ask(link, f"CREATE PUBLICATION {_identifier(self._publication)} FOR {which}")
+
+    def _table_names(self) -> list[str]:
+        return [".".join(map(_identifier, each.split(".", 1))) for each in self._tables or ()]
 
     def _make_slot(self, link: _Link) -> None:
         if self._is_begun:
@@ -634,6 +643,17 @@ def _identifier(name: str) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def _lacking(publication: str, tables: Sequence[str]) -> str:
+    """Return SQL that gives those tables that a publication has not; a partitioned one may be."""
+    return (
+        f"SELECT t FROM unnest(ARRAY[{', '.join(map(_literal, tables))}]::text[]) t "
+        "WHERE to_regclass(t) IS NULL OR to_regclass(t) NOT IN ("
+        "SELECT to_regclass(format('%I.%I', schemaname, tablename)) FROM pg_publication_tables "
+        f"WHERE pubname = {publication} UNION SELECT prrelid FROM pg_publication_rel "
+        f"JOIN pg_publication p ON p.oid = prpubid WHERE pubname = {publication})"
+    )
 
 
 def _explained(error: psycopg.Error) -> PostgresSourceError:

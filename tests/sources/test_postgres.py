@@ -472,6 +472,24 @@ def test_publication_and_slot_are_made_where_asked_for(server: PostgresServer) -
     database.drop()
 
 
+def test_a_publication_that_lacks_a_table_is_said(server: PostgresServer) -> None:
+    database = Database(server, slot=False)
+    database.run("CREATE TABLE other (id int PRIMARY KEY)")
+    database.run("CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    database.run("CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (1000)")
+    database.run("CREATE PUBLICATION p FOR TABLE t, parts")
+    has = ["t", "public.parts", "public.part"]
+    receiver = database.receiver(create=True, tables=[*has, "public.other", "public.nope"])
+    with run_receiver(receiver, settings=SMALL) as running:
+        running.wait_for_error('lacks "public"."other", "public"."nope": ALTER PUBLICATION')
+    with run_receiver(database.receiver(create=True, tables=has), settings=SMALL) as running:
+        database.wait_until_read()
+        database.insert(1, 1)
+        database.run("INSERT INTO parts VALUES (2)")
+        assert ids(running.wait_for_records(2)) == [1, 2]
+    database.drop()
+
+
 def test_without_publication_or_slot_it_is_said_what_is_missing(server: PostgresServer) -> None:
     database = Database(server, slot=False)
     with run_receiver(database.receiver(), settings=SMALL) as running:
