@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -26,6 +27,7 @@ _PAUSE_S = 10.0
 begin all the same, and those of several queries would keep each other from it."""
 
 _STOP_S = 30.0
+_LOOK_S = 0.1
 
 _log = logging.getLogger("penstock.sql")
 
@@ -83,6 +85,27 @@ class _Query:
         pause_s = random.uniform(0.0, _PAUSE_S * self._tries)
         self._again_s = now_s + pause_s
         _log.warning(f"{told}. It is started again in %.0f s", self.name, pause_s)
+
+    def drain(self, end_s: float) -> None:
+        """Let it read all that is there, also when it comes too late and is started again.
+
+        Raises:
+            StreamingQueryException: It has failed.
+        """
+        while time.monotonic() < end_s:
+            self.look(time.monotonic())
+            if self.is_over:
+                return
+            query = self.active
+            if query is not None:
+                try:
+                    query.processAllAvailable()
+                except StreamingQueryException as error:
+                    # The next look raises it, unless it came too late.
+                    _log.debug("Query %s has not read what is there: %s", self.name, error)
+                else:
+                    return
+            time.sleep(_LOOK_S)
 
     @property
     def active(self) -> StreamingQuery | None:
@@ -142,12 +165,11 @@ class QueriesOfRun:
 
     def drain(self, timeout_s: float) -> bool:
         """Let all read what is there; whether they have within the time."""
-        active = [query.active for query in self._queries]
+        end_s = time.monotonic() + timeout_s
 
         def process() -> None:
-            for query in active:
-                if query is not None:
-                    query.processAllAvailable()
+            for query in self._queries:
+                query.drain(end_s)
 
         return run_bounded("drain", process, timeout_s)
 

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.sql import _run
 from penstock.sql._run import QueriesOfRun
+from tests.bounds import HANG_S
 
 TOO_LATE = (
     "[STREAM_FAILED] … org.apache.spark.SparkException: Python worker failed to connect back."
@@ -86,6 +87,42 @@ def test_every_other_failure_is_raised(
     with pytest.raises(StreamingQueryException):
         looked(given)
     assert ("host.run(writer)" in caplog.text) == is_told
+
+
+class Late(Ended):
+    """Comes too late while it is to read what is there."""
+
+    isActive = True  # type: ignore[assignment]
+
+    def processAllAvailable(self) -> None:
+        self.isActive = False
+        raise StreamingQueryException(self._error)
+
+
+class Reads(Ended):
+    """Reads what is there."""
+
+    isActive = True  # type: ignore[assignment]
+    has_read = False
+
+    def processAllAvailable(self) -> None:
+        self.has_read = True
+
+
+def test_what_is_there_is_read_at_a_stop_also_by_a_query_that_came_too_late() -> None:
+    reads = Reads()
+    run = QueriesOfRun([Writer(Ended(TOO_LATE), Late(TOO_LATE), reads)])
+    run.start()
+    assert not run.look()
+    assert run.drain(HANG_S)
+    assert reads.has_read
+
+
+def test_a_query_that_fails_for_another_reason_at_a_stop_is_raised() -> None:
+    run = QueriesOfRun([Writer(Late("division by zero"))])
+    run.start()
+    with pytest.raises(StreamingQueryException, match="division"):
+        run.drain(HANG_S)
 
 
 def test_what_is_no_query_is_refused() -> None:
