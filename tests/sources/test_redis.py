@@ -179,7 +179,9 @@ def test_it_takes_over_what_a_dead_consumer_had(server: RedisServer, client: Any
 
 def test_what_waits_for_its_block_is_taken_over_by_no_one(server: RedisServer, client: Any) -> None:
     client.xadd("s", {"v": b"a"})
-    with run_receiver(stream_of(server, claim_after_s=0.3), settings=QUICK) as running:
+    # It has no room, and looks for nothing of others, and so of its own.
+    full = stream_of(server, claim_after_s=0.3, max_pending=1)
+    with run_receiver(full, settings=QUICK) as running:
         running.hold()
         running.wait_for_records(1)
         with run_receiver(stream_of(server, claim_after_s=0.3), settings=QUICK) as other:
