@@ -358,3 +358,12 @@ def test_ranges_of_numbers_are_the_set_of_them(added: list[tuple[int, int]]) -> 
         for found in (numbers, again, numbers.copy()):
             assert {one for one in range(-1, 40) if one in found} == model
         assert len(numbers.text().split()) == len([one for one in model if one - 1 not in model])
+
+
+def test_of_too_many_ranges_the_one_after_which_nothing_is_missing_stays() -> None:
+    numbers = _Numbers("1-5")
+    for number in range(10, 10_000, 2):
+        numbers.add(number, number)
+    assert numbers.gapless() == 5
+    assert len(numbers.text().split()) == 1000
+    assert 9_998 in numbers
