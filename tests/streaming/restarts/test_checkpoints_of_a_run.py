@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import msgspec
 import pytest
 
-from penstock.streaming import CheckpointWriteError
+from penstock.streaming import CheckpointReadError, CheckpointWriteError, StreamingContext
 from penstock.streaming.checkpoint.checkpointer import Checkpointer
-from tests.streaming.checkpoint.stored import stored_header
+from penstock.streaming.checkpoint.record import Checkpoint
+from tests.streaming.checkpoint.stored import store, stored, stored_header
 from tests.streaming.restarts.driven import Driven, World
 
 BATCH_MS = 1000
@@ -48,6 +50,30 @@ def test_the_last_checkpoint_has_the_states_as_of_the_end_and_nothing_takes_its_
     files = found if isinstance(found, list) else [found]
     assert files
     assert {file.path for file in files} <= set(header.rdd_files)
+
+
+@pytest.mark.parametrize("changes", [{"pending_ms": (1,)}, {"last_batch_ms": 1}])
+def test_who_read_a_checkpoint_that_was_replaced_before_it_had_the_folder_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """As by another program that ran from it for a moment, or made batches anew."""
+    start = StreamingContext.start
+
+    def start_late(self: StreamingContext) -> None:
+        found = stored(program.world.checkpoint)
+        assert found is not None
+        header = msgspec.structs.replace(found.header, **changes)
+        store(program.world.checkpoint, Checkpoint(header, found.body))
+        start(self)
+
+    with Driven(totals) as program:
+        program.start()
+        program.receive([("a", 1)])
+        program.advance(BATCH_MS)
+        program.crash()
+        monkeypatch.setattr(StreamingContext, "start", start_late)
+        with pytest.raises(CheckpointReadError, match="Start it again"):
+            program.start()
 
 
 class Moody:

@@ -293,7 +293,7 @@ class LedgerSide:
     """
 
     skipped_blocks = 0
-    count = 0
+    count = tasks = 0
     block_access = None
 
     def __init__(
