@@ -466,6 +466,24 @@ def test_a_list_that_the_server_lost_is_reported_and_goes_on(
     assert client.llen("own") == client.llen("l") == 0
 
 
+@pytest.mark.parametrize("changed", ["own list", "count"])
+def test_a_list_that_another_program_changes_is_noticed_at_once(
+    server: RedisServer, client: Any, changed: str
+) -> None:
+    with run_receiver(list_of(server), settings=QUICK) as running:
+        running.hold()
+        client.rpush("l", "a")
+        running.wait_for_records(1)
+        if changed == "count":
+            client.set("own:removed", 7)
+        else:
+            client.delete("own")
+        running.wait_for_error("the list 'own' is not as this receiver left it")
+        running.go_on()
+        client.rpush("l", "b")
+        wait_until(lambda: set(running.records) == {b"a", b"b"}, "elements")
+
+
 def test_messages_of_channels_and_patterns_are_stored(server: RedisServer, client: Any) -> None:
     receiver = RedisChannelReceiver(server.address, "one", patterns="t*", columns=True)
     with run_receiver(receiver, settings=QUICK) as running:
