@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+from penstock._arguments import refused
 from penstock.errors import PenstockError, text_of
 from penstock.sources._common import Reconnecting, check_installed
 
@@ -67,6 +68,18 @@ _NOT_ALLOWED = {
     "NotAuthorized",
     "UnauthorizedOperation",
 }
+
+
+def checked_text(value: Any, name: str, accepted: str, *begins: str) -> str:
+    """Return an argument that is a text, not empty, and begins with one of some texts.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if not isinstance(value, str) or not value or not value.startswith(begins or ""):
+        begin = f" that begins with {begins[0]}" if begins else ""
+        raise ValueError(refused(name, value, f"{accepted}{begin}"))
+    return value
 
 
 class Trouble(enum.Enum):
@@ -229,9 +242,13 @@ class Account:
 
         Raises:
             MissingPackageError: boto3 is not installed.
-            ValueError: A key is given without the other.
+            ValueError: A key is given without the other, or something is not of its form.
         """
         check_installed("boto3", "a receiver of AWS", "aws")
+        if self.endpoint_url is not None:
+            checked_text(self.endpoint_url, "endpointUrl", "a URL", "https://", "http://")
+        if self.role_arn is not None:
+            checked_text(self.role_arn, "roleArn", "the ARN of a role", "arn:")
         if (self.access_key_id is None) != (self.secret_key is None):
             given, missing = ("accessKeyId", "secretKey")
             if self.access_key_id is None:

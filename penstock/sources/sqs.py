@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import as_count, refused
+from penstock._arguments import as_count
 from penstock.receiver import Receiver, ReceiverStoppedError
 from penstock.sources._aws import (
     REQUIRES,
@@ -38,6 +38,7 @@ from penstock.sources._aws import (
     AwsError,
     Outage,
     Trouble,
+    checked_text,
     meaning_of,
 )
 from penstock.sources._common import Messages
@@ -128,9 +129,7 @@ class SqsReceiver(Receiver):
         storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> None:
         super().__init__(storageLevel)
-        if not queue:
-            raise ValueError(refused("queue", queue, "the name or the URL of a queue"))
-        self.queue = queue
+        self.queue = checked_text(queue, "queue", "the name or the URL of a queue")
         self.account = Account(
             region,
             endpointUrl,
@@ -144,13 +143,10 @@ class SqsReceiver(Receiver):
         self.messages = Messages(ENVELOPE, columns=columns, values=values)
         self.schema = self.messages.schema
         self.has_columns = columns
-        self.visibility_s = as_count(visibilityTimeout, "visibilityTimeout", "seconds", 1)
-        self.wait_s = as_count(waitSeconds, "waitSeconds", "seconds")
-        if self.wait_s > _MOST_WAIT_S:
-            raise ValueError(refused("waitSeconds", waitSeconds, f"at most {_MOST_WAIT_S} seconds"))
-        if self.visibility_s > _MOST_VISIBILITY_S:
-            accepted = f"at most {_MOST_VISIBILITY_S} seconds"
-            raise ValueError(refused("visibilityTimeout", visibilityTimeout, accepted))
+        self.visibility_s = as_count(
+            visibilityTimeout, "visibilityTimeout", "seconds", 1, _MOST_VISIBILITY_S
+        )
+        self.wait_s = as_count(waitSeconds, "waitSeconds", "seconds", 0, _MOST_WAIT_S)
         self.most_held = as_count(maxUnacknowledged, "maxUnacknowledged", "messages", 1)
         self.threads = as_count(threads, "threads", "threads", 1)
         self._taking: _Taking | None = None

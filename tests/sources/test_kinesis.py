@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -456,10 +456,16 @@ def test_arguments_that_contradict_are_refused() -> None:
         {"readInterval": 0},
         {"threads": 0},
         {"secretKey": None},
+        {"readInterval": "1"},
+        {"endpointUrl": "127.0.0.1:4566"},
+        {"roleArn": "reader"},
     ):
         with pytest.raises(ValueError, match=r"is not accepted|is given without") as found:
             receiver("orders", "http://127.0.0.1:1", **wrong)
         assert SECRET not in str(found.value)
+    for stream in ("", 7):
+        with pytest.raises(ValueError, match=r"stream=.* is not accepted"):
+            receiver(cast(str, stream), "http://127.0.0.1:1")
     assert SECRET not in repr(receiver("orders", "http://127.0.0.1:1").account)
 
 

@@ -10,7 +10,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
 from penstock.receiver import Receiver
-from penstock.sources._aws import REQUIRES, Account
+from penstock.sources._aws import REQUIRES, Account, checked_text
 from penstock.sources._common import Messages
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kinesis._reading import Reading
@@ -81,9 +81,7 @@ class KinesisReceiver(Receiver):
         storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> None:
         super().__init__(storageLevel)
-        if not stream:
-            raise ValueError(refused("stream", stream, "the name or the ARN of a stream"))
-        self.stream = stream
+        self.stream = checked_text(stream, "stream", "the name or the ARN of a stream")
         self.account = Account(
             region,
             endpointUrl,
@@ -103,7 +101,8 @@ class KinesisReceiver(Receiver):
         self.initial = initialPosition
         self.messages = Messages(ENVELOPE, columns=columns, values=values)
         self.schema = self.messages.schema
-        if not 0 < readInterval <= _MOST_INTERVAL_S:
+        given: object = readInterval
+        if not isinstance(given, (int, float)) or not 0 < given <= _MOST_INTERVAL_S:
             accepted = f"seconds, more than 0 and at most {_MOST_INTERVAL_S:g}"
             raise ValueError(refused("readInterval", readInterval, accepted))
         self.read_interval_s = float(readInterval)
