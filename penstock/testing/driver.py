@@ -220,7 +220,15 @@ class TestDriver:
             return None if found is None else msgspec.msgpack.decode(found)
 
     def records(self) -> list[Any]:
-        """Read back every record that was reported, in the order of the stream."""
+        """Read back every record that was reported, in the order of the stream.
+
+        Raises:
+            ReceiverTestError: The log was removed with its temporary folder.
+        """
+        if not self.folder.exists():
+            raise ReceiverTestError(
+                "the log is removed: ask for records within the with, or give run_receiver a folder"
+            )
         with self.changed:
             blocks = list(self.blocks)
         return read_back(blocks)

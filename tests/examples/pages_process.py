@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 import threading
 import time
@@ -72,7 +71,6 @@ def main(pages: list[str]) -> None:
         with open(file, encoding="utf-8") as stored:
             page = json.load(stored)
         sys.argv = page["argv"]
-        os.environ.update(page.get("environment", {}))
         names: dict[str, object] = {"__name__": "__main__", "print": print_whole}
         for number, block in enumerate(page["blocks"], 1):
             exec(compile(block, f"{page['name']}, block {number}", "exec"), names)

@@ -44,7 +44,7 @@ class Page:
     Attributes:
         places: What stands in it, and what it is replaced by.
         feed: Gives its source a record; called again and again.
-        environment: What it finds in its environment.
+        environment: What it finds in its environment, as do the programs of the other pages.
     """
 
     places: dict[str, str]
@@ -110,7 +110,7 @@ def aws(folder: Path, service: str) -> Iterator[Page]:
             client.create_stream(StreamName="orders", ShardCount=2)
             feed = partial(client.put_record, StreamName="orders", Data=b"book", PartitionKey="a")
         given = {
-            "AWS_ENDPOINT_URL": server.url,
+            f"AWS_ENDPOINT_URL_{service.upper()}": server.url,
             "AWS_ACCESS_KEY_ID": KEYS["aws_access_key_id"],
             "AWS_SECRET_ACCESS_KEY": KEYS["aws_secret_access_key"],
         }
@@ -276,13 +276,14 @@ def test_the_programs_of_the_sources_run(
             except pytest.skip.Exception as error:
                 missing.append(str(error))
                 continue
+            for variable, value in page.environment.items():
+                monkeypatch.setenv(variable, value)
             blocks = blocks_of(f"sources/{name}")
             for shown in page.places:
                 assert any(shown in block for block in blocks), f"{name} does not say {shown}"
             plan = {
                 "name": name,
                 "argv": ["app.py"],
-                "environment": page.environment,
                 "blocks": [replaced(block, page.places) for block in blocks],
             }
             files.append(str(tmp_path / f"{name}.json"))
@@ -291,7 +292,8 @@ def test_the_programs_of_the_sources_run(
         for name, page in pages.items():
             end_s = time.monotonic() + HANG_S
             while f"{name} has run" not in program.lines and program.process.poll() is None:
-                assert time.monotonic() < end_s, f"{name} does not end:\n{program.output}"
+                said = "\n".join(program.lines[-100:])
+                assert time.monotonic() < end_s, f"{name} does not end:\n{said}"
                 with contextlib.suppress(OSError):  # It does not listen yet.
                     page.feed()
                 time.sleep(0.3)

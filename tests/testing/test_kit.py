@@ -19,11 +19,13 @@ from penstock.testing import (
     CRASH_POINTS,
     ClaimNotHeldError,
     ReceiverTestError,
+    RunningReceiver,
     crash_test,
     run_receiver,
 )
 from penstock.testing.crashes import _more_of
 from penstock.tracker.errors import ReceiverPickleError
+from penstock.wire.messages import AddBlock
 from tests.bounds import HANG_S
 
 SMALL = {"spark.streaming.blockInterval": "10ms"}
@@ -39,6 +41,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.first = 0
+        self.has_given_all = threading.Event()
         feed = self
 
         class Handler(socketserver.StreamRequestHandler):
@@ -51,6 +54,7 @@ class Feed:
                         for number in range(max(wanted, feed.first), COUNT):
                             self.wfile.write(b"%d\n" % number)
                             time.sleep(0.003)  # So that there are several blocks.
+                        feed.has_given_all.set()
                     taking.join()
 
             def take(self) -> None:
@@ -176,6 +180,7 @@ def test_nothing_is_acknowledged_while_the_driver_does_not_answer() -> None:
     with feed() as source, run_receiver(Acknowledging(source.address), settings=SMALL) as running:
         running.hold()
         running.wait_for_records(1)
+        assert source.has_given_all.wait(HANG_S)
         assert source.first == 0
         running.go_on()
         running.wait_for_records(COUNT)
@@ -187,6 +192,7 @@ def test_nothing_is_acknowledged_while_the_disk_is_full() -> None:
     with feed() as source, run_receiver(Acknowledging(source.address), settings=SMALL) as running:
         running.fill_disk()
         assert "no space left" in running.wait_for_error("no space left", HANG_S)
+        assert source.has_given_all.wait(HANG_S)
         assert source.first == 0
         assert not running.records
         running.free_disk()
@@ -262,6 +268,51 @@ def test_records_are_compared_by_what_they_are() -> None:
     others = [{"a": 1, "b": {"c": 2, "d": 4}}, Plain(2), 1.0, True, "1", b"1", ("x",)]
     assert _more_of(others, some) == others
     assert _more_of([1, 1, 2], [1, 2]) == [1]
+
+
+class Listens(Receiver):
+    def onStart(self) -> None:
+        self.listening("tcp://127.0.0.1:1")
+
+    def onStop(self) -> None:
+        pass
+
+
+def test_where_a_receiver_listens_is_seen_while_it_does() -> None:
+    with run_receiver(Listens()) as running:
+        assert running.wait_for_addresses() == running.addresses == ("tcp://127.0.0.1:1",)
+        running.stop()
+        assert running.addresses == ()
+
+
+def test_what_is_held_or_full_at_the_end_goes_on_so_that_the_receiver_can_end() -> None:
+    for stand in (RunningReceiver.hold, RunningReceiver.fill_disk):
+        with feed() as source:
+            with run_receiver(Acknowledging(source.address), settings=SMALL) as running:
+                stand(running)
+                assert source.has_given_all.wait(HANG_S)
+            assert source.first == running._driver.count > 0
+            with pytest.raises(ReceiverTestError, match="within the with"):
+                _ = running.records
+
+
+def test_a_block_that_is_reported_again_counts_once() -> None:
+    """As after an answer that was lost."""
+    with feed() as source, run_receiver(Lines(source.address), settings=SMALL) as running:
+        running.wait_for_records(COUNT)
+        driver: Any = running._driver
+        driver.on_message(driver._peer, AddBlock(0, "again", tuple(driver.blocks)))
+        assert running.records == source.expected()
+
+
+def test_a_full_disk_is_that_of_one_receiver() -> None:
+    with (
+        feed() as source,
+        run_receiver(Lines(source.address), settings=SMALL) as full,
+        run_receiver(Lines(source.address), settings=SMALL) as running,
+    ):
+        full.fill_disk()
+        assert running.wait_for_records(COUNT) == source.expected()
 
 
 def test_a_block_is_sealed_by_call() -> None:
