@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
 import sys
@@ -126,6 +127,7 @@ class Server:
 
     def __init__(self):
         self.acknowledged = 0
+        self.changed = threading.Condition()
         server = self
 
         class Client(socketserver.StreamRequestHandler):
@@ -136,7 +138,9 @@ class Server:
                         self.wfile.write(json.dumps(record).encode() + b"\\n")
                         time.sleep(0.01)  # So that there are several blocks.
                     while line := self.rfile.readline():
-                        server.acknowledged = max(server.acknowledged, int(line.split()[1]))
+                        with server.changed:
+                            server.acknowledged = max(server.acknowledged, int(line.split()[1]))
+                            server.changed.notify_all()
 
         self.listener = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Client)
         self.listener.daemon_threads = True
@@ -145,6 +149,10 @@ class Server:
 
     def expected(self):
         return [{{"number": at, "text": f"record {{at}}"}} for at in range(1, COUNT + 1)]
+
+    def has_all_acknowledged(self):
+        with self.changed:
+            return self.changed.wait_for(lambda: self.acknowledged == COUNT, 60)
 
     def receiver(self):
         return {title}Receiver(*self.listener.server_address)
@@ -164,7 +172,7 @@ def test_all_records_are_stored_and_acknowledged():
     with server() as source, run_receiver(source.receiver()) as running:
         assert running.wait_for_records(COUNT) == source.expected()
         running.stop()
-        assert source.acknowledged == COUNT
+        assert source.has_all_acknowledged()
         assert not running.errors
 
 
@@ -180,6 +188,14 @@ def test_nothing_is_acknowledged_before_it_is_durable():
 def test_each_record_is_stored_once_whatever_is_killed():
     crash_test(lambda source: source.receiver(), server, claim="exactly once", kills=5)
 '''
+
+
+def _is_taken(package: str) -> bool:
+    if keyword.iskeyword(package) or package == "tests" or package in sys.stdlib_module_names:
+        return True
+    found = importlib.util.find_spec(package)
+    # A mere folder here is no module.
+    return found is not None and found.origin is not None
 
 
 @click.command(
@@ -200,11 +216,7 @@ def new_source(name: str) -> None:
     of its connection.
     """
     package = name.replace("-", "_")
-    is_taken = keyword.iskeyword(package) or package in {
-        *sys.stdlib_module_names,
-        *("penstock", "pyspark", "pyarrow", "pytest", "tests"),
-    }
-    if not _NAME.fullmatch(name) or is_taken:
+    if not _NAME.fullmatch(name) or _is_taken(package):
         raise click.BadParameter(
             f"{name!r}: small letters and digits, with - or _ between words, such as acme-feed, "
             "and not the name of a module that there is",

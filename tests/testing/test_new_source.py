@@ -56,7 +56,10 @@ def test_the_package_is_as_this_project_would_have_it(here: Path) -> None:
         assert ended.returncode == 0, ended.stdout
 
 
-@pytest.mark.parametrize("name", ["", "Upper", "1st", "json", "a--b", "class", "../up", "penstock"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "Upper", "1st", "json", "a--b", "class", "../up", "penstock", "test", "tests", "kafka"],
+)
 def test_a_name_that_no_package_can_have_is_refused(
     name: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
