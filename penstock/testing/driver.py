@@ -86,7 +86,7 @@ class TestDriver:
         self.failed_for_good: str | None = None
         for key in settings:
             if not key.startswith("spark."):
-                accepted = "keys begin with spark.; docs/settings.md has all"
+                accepted = "keys begin with spark.; `penstock settings` lists all"
                 raise SettingError(key, str(settings[key]), accepted)
         pairs = {"spark.penstock.memory.size": "64m", **settings}
         self.settings = replace(

@@ -310,7 +310,7 @@ def test_where_spark_asks_who_may_look_the_page_says_how(browser: Chrome) -> Non
     with serving(routes.answer) as server:
         shown = Shown(program, access, server, browser)
         shown.open()
-        shown.wait_for("open the link in the driver's log", "#sentence")
+        shown.wait_for("open the page by the link", "#sentence")
         assert "a <b>program</b>" not in shown.text()
         shown.open(f"#code={access.new_code()}")
         shown.wait_for("a <b>program</b>", "#name")

@@ -23,13 +23,15 @@ ROOM = Path(penstock.sources.__file__).parent
 
 
 def test_each_receiver_of_the_room_has_a_short_name() -> None:
-    modules = [path.stem for path in ROOM.glob("[a-z]*.py")] + ["kafka", "kinesis"]
+    names = [path.stem for path in ROOM.glob("[a-z]*.py")] + ["kafka", "kinesis"]
+    modules = {name: import_module(f"penstock.sources.{name}") for name in names}
     found = {
         f"{module}.{name}"
-        for module in modules
-        for name, kind in vars(import_module(f"penstock.sources.{module}")).items()
+        for module, has in modules.items()
+        for name, kind in vars(has).items()
         if inspect.isclass(kind) and issubclass(kind, Receiver) and not inspect.isabstract(kind)
-        if kind.__module__.startswith(f"penstock.sources.{module}") and not name.startswith("_")
+        if name in getattr(has, "__all__", ()) or kind.__module__ == has.__name__
+        if not name.startswith("_")
     }
     assert set(_SOURCES.values()) == found
 

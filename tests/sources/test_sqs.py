@@ -294,7 +294,7 @@ def test_what_a_stop_did_not_let_in_is_given_back_at_once(moto: MotoServer) -> N
     queue.send("one", "two", MessageGroupId="g")
     with run_receiver(receiver(queue, moto.url, Refusing, visibilityTimeout=600)) as running:
         wait_until(lambda: queue.counts() == (2, 0) and REFUSED.is_set(), "they are to be had")
-    assert running.records == []
+        assert running.records == []
 
 
 REFUSED = threading.Event()
