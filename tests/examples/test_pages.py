@@ -37,6 +37,7 @@ NEED_A_SERVICE = {
     ("recovery", 1): "a program that has received something",
     ("recovery", 2): "a program that has received something",
     ("recovery", 3): "an HDFS",
+    ("recovery", 4): "an object store",
 }
 """Blocks by page and place on it that are not run: what they import and call is looked at."""
 RUN_ELSEWHERE = {
