@@ -120,9 +120,9 @@ class Slot:
         )
 
     def registered(self, count: int) -> list[RegisterSlot]:
-        """Return what the first processes said, when there are as many."""
+        """Wait for the first processes; return what they said, in the order of their forks."""
         self.tracker.wait_for_count(RegisterSlot, count)
-        return self.tracker.of(RegisterSlot)
+        return sorted(self.tracker.of(RegisterSlot), key=lambda one: one.process)
 
     def start(self, peer: Peer, *streams: int) -> dict[int, str]:
         attempts = {stream_id: os.urandom(16).hex() for stream_id in streams}
