@@ -16,6 +16,9 @@ from penstock.blockstore import BlockKind
 from penstock.blockstore.lines import line_ends
 from penstock.receiver.assembler import MAX_LEASE, BlockAssembler
 
+MANY = (list, pa.RecordBatch, pa.Table)
+"""What holds many records."""
+
 
 @dataclass(frozen=True)
 class WithLetters:
@@ -36,11 +39,11 @@ class WithLetters:
     letters: Sequence[tuple[Any, str | Exception]]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.records, (list, pa.RecordBatch, pa.Table)):
+        if not isinstance(self.records, MANY):
             raise TypeError(refused("records", self.records, "a list, a RecordBatch or a Table"))
 
 
-BULK = (list, pa.RecordBatch, pa.Table, Iterator, WithLetters)
+BULK = (*MANY, Iterator, WithLetters)
 """What `store` takes as many records."""
 
 

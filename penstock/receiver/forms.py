@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver, ReceiverContext
-from penstock.receiver.bulk import WithLetters
+from penstock.receiver.bulk import MANY, WithLetters
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.exit_report import described
 from penstock.receiver.user_calls import UserCall
@@ -183,9 +183,8 @@ class ThreadedReceiver(Receiver):
         self._interrupting = None
 
 
-_MANY = (list, pa.RecordBatch, pa.Table)
-BULK = (*_MANY, WithLetters)
-"""What holds many records."""
+BULK = (*MANY, WithLetters)
+"""What holds many records, and may hold letters beside them."""
 
 
 class SwappedPairError(PenstockError, TypeError):
@@ -209,7 +208,7 @@ def _is_swapped(item: Any, position: Any) -> bool:
         return type(position) not in (int, float) and not has_watermark
     if isinstance(position, WithLetters):
         return True
-    if isinstance(position, _MANY):
+    if isinstance(position, MANY):
         return not any(type(part) in (int, float) for part in position)
     return False
 

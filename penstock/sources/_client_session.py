@@ -25,8 +25,8 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError, typed_text
-from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError
-from penstock.sources._common import Reconnecting, check_installed
+from penstock.receiver import Receiver, ReceiverStoppedError
+from penstock.sources._common import Reconnecting, check_installed, in_halves
 from penstock.streaming.kernels.collector import collect_less
 from penstock.threads import OwnedThread
 
@@ -131,7 +131,7 @@ class ClientSession(ABC, Generic[T]):
             while not self.ended.is_set():
                 messages = self._taken()
                 if messages:
-                    self._store_parts(messages)
+                    in_halves(self.store, messages)
 
     def _taken(self) -> list[T]:
         """Wait for a message, and return it with all that come within a moment."""
@@ -145,17 +145,6 @@ class ClientSession(ABC, Generic[T]):
                     break
                 message = self._inbox.get_nowait()
         return taken
-
-    def _store_parts(self, messages: list[T]) -> None:
-        """Store messages; halve those that do not fit into one block with their position."""
-        try:
-            self.store(messages)
-        except RecordTooLargeError:
-            if len(messages) == 1:
-                raise
-            half = len(messages) // 2
-            self._store_parts(messages[:half])
-            self._store_parts(messages[half:])
 
     def _fail(self, error: BaseException) -> None:
         if not self.ended.is_set():

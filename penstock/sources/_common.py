@@ -201,11 +201,17 @@ class Messages:
         return to.store(WithLetters(batch, letters) if letters else batch, position, ack)
 
 
-def in_halves(store: Callable[[Sequence[T]], object], messages: Sequence[T]) -> None:
-    """Store messages; where they do not fit into one block together, each half by itself."""
+def in_halves(store: Callable[[list[T]], object], messages: list[T]) -> None:
+    """Store messages; where they do not fit into one block together, each half by itself.
+
+    Raises:
+        RecordTooLargeError: One does not fit alone.
+    """
     try:
         store(messages)
     except RecordTooLargeError:
+        if len(messages) == 1:
+            raise
         half = len(messages) // 2
         in_halves(store, messages[:half])
         in_halves(store, messages[half:])

@@ -37,7 +37,7 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.errors import PenstockError, text_of
 from penstock.receiver import RecordTooLargeError
-from penstock.sources._common import Messages, Pace, Reconnecting
+from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._on_loop import Batches, LoopReceiver
 from penstock.sources._urls import trusting
 from penstock.sources.formats import ValueFormat
@@ -181,7 +181,7 @@ class NatsReceiver(LoopReceiver):
 
         reconnecting = Reconnecting(self.reportError, self._server)
         taken = _Taken(self.lastPosition or {})
-        store = partial(self._store, taken, asyncio.get_running_loop())
+        store = partial(in_halves, partial(self._store, taken, asyncio.get_running_loop()))
         async with Batches(store, f"nats-store-{self.streamId}") as batches:
             while True:
                 try:
@@ -410,7 +410,11 @@ class NatsReceiver(LoopReceiver):
     def _store(
         self, taken: _Taken, loop: asyncio.AbstractEventLoop, messages: list[_Message]
     ) -> None:
-        """On the storing thread: store messages; halve what does not fit into a block."""
+        """On the storing thread: store messages with the position after them.
+
+        Raises:
+            RecordTooLargeError: They do not fit into one block; nothing of them was stored.
+        """
         before, stored = taken.stored, taken.stored.copy()
         if taken.floor:
             # The server gives again nothing up to there.
@@ -433,12 +437,8 @@ class NatsReceiver(LoopReceiver):
                 durable,
             )
         except RecordTooLargeError:
-            if len(messages) == 1:
-                raise
             taken.stored = before
-            half = len(messages) // 2
-            self._store(taken, loop, messages[:half])
-            self._store(taken, loop, messages[half:])
+            raise
 
 
 class _Message(NamedTuple):

@@ -557,6 +557,8 @@ class PostgresReceiver(_PostgresBase):
             self.store(data, self._position(place), partial(confirmed.durable, end))
         except RecordTooLargeError:
             confirmed.durable(0)
+            if table.num_rows == 1:
+                raise
             half = table.num_rows // 2
             before = table["lsn"][half - 1].as_py(), table["place"][half - 1].as_py()
             self._store_table(table.slice(0, half), (), before, confirmed, 0)

@@ -215,7 +215,6 @@ class ReceiverSlot:
 
     def _run_job(self) -> None:
         failure: BaseException | None = None
-        end = TaskEnd.RETRY
         try:
             launch, locations = self._prepare()
             ended = self._cluster.run_task(
@@ -231,7 +230,7 @@ class ReceiverSlot:
             self._thread, self._task = None, ""
         for run in runs.values():
             if failure is None:
-                run.end.set_result(end)
+                run.end.set_result(TaskEnd.RETRY)
             else:
                 run.end.set_exception(failure)
 

@@ -378,16 +378,13 @@ class ObjectFileSystem:
         """Remove what a removal left that was broken off; the folder is this process's by now."""
         prefix, lock = key_of(folder), key_of(path)
         found = self.call(lambda: list(self.client.keys(prefix)))
-        named = {_split(key)[0] for key, _ in found if _split(key)[1] == 0}
+        parts = [(key, size, *_split(key)) for key, size in found]
+        named = {name for _, _, name, begin in parts if begin == 0} | {lock}
         self._delete(
             [
                 key
-                for key, size in found
-                if size
-                and os.path.dirname(key) == prefix
-                and _split(key)[1]
-                and _split(key)[0] not in named
-                and _split(key)[0] != lock
+                for key, size, name, begin in parts
+                if size and begin and name not in named and os.path.dirname(key) == prefix
             ]
         )
 

@@ -13,7 +13,7 @@ import pytest
 from penstock.errors import MissingPackageError
 from penstock.receiver import ReceiverContext, RecordTooLargeError
 from penstock.sources import _common
-from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._common import Messages, Reconnecting, in_halves
 from penstock.sources.amqp import AmqpReceiver
 from penstock.sources.formats import JsonFormat
 from penstock.sources.mqtt import MqttReceiver
@@ -65,6 +65,21 @@ def test_what_cannot_be_read_is_a_dead_letter_and_the_rest_is_stored(columns: bo
     assert [data for data, _ in letters] == [b"{", b'"no object"']
     assert "object" in letters[1][1]
     assert position == 7
+
+
+def test_halving_ends_with_a_message_that_fits_into_no_block() -> None:
+    taken: list[str] = []
+
+    def store(messages: list[str]) -> None:
+        if len(messages) > 1 or messages == ["large"]:
+            raise RecordTooLargeError(2, 1)
+        taken.extend(messages)
+
+    in_halves(store, ["a", "b", "c"])
+    assert taken == ["a", "b", "c"]
+    with pytest.raises(RecordTooLargeError):
+        in_halves(store, ["d", "large"])
+    assert taken[3:] == ["d"]
 
 
 def test_messages_that_are_stored_in_halves_make_each_letter_once() -> None:
