@@ -65,21 +65,21 @@ class Stays(InThread):
 
 
 class SlotTracker(Tracker):
-    """Keeps the processes of a slot, in the order of their registrations."""
+    """Keeps the processes of a slot, by their numbers."""
 
     def __init__(self) -> None:
-        self.processes: list[Peer] = []
+        self.processes: dict[int, Peer] = {}
         super().__init__()
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         if isinstance(message, RegisterSlot):
             with self.changed:
-                self.processes.append(peer)
+                self.processes[message.process] = peer
         return super().on_message(peer, message)
 
     def process(self, number: int) -> Peer:
-        self.wait_for(lambda: len(self.processes) >= number)
-        return self.processes[number - 1]
+        self.wait_for(lambda: number in self.processes)
+        return self.processes[number]
 
 
 class Slot:
