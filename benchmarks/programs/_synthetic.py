@@ -167,10 +167,10 @@ class SyntheticCluster:
     def slots(self):
         return 1 << 20
 
-    def run_task(self, stream_id, tag, task, locations):
+    def run_task(self, streams, tag, task, locations):
         launch = task.args[0]
         found = [place for place in locations if isinstance(place, ExecutorLocation)]
-        anywhere = self._executors[stream_id % len(self._executors)]
+        anywhere = self._executors[launch.stream_id % len(self._executors)]
         receiver = SyntheticReceiver(launch, found[0] if found else anywhere)
         self._running[tag] = receiver
         self._launched.put(receiver)

@@ -191,7 +191,10 @@ class ReceiverTracker:
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
         self._disk_room: DiskRoom | None = None
-        self._tries = cluster.most_tries()
+        lost = settings.lost_blocks
+        tries = 1 if lost == "fail" else cluster.most_tries()
+        self._skip_after = tries if lost == "skip" else None
+        self._wait_s = wait_for_lost_blocks_s(lost) / tries
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -649,14 +652,13 @@ class ReceiverTracker:
     @property
     def block_access(self) -> BlockAccess:
         """What a batch task needs to reach blocks, as of now."""
-        lost = self._settings.lost_blocks
         return BlockAccess(
             servers=self._block_servers.addresses(),
             link=self._link,
             fetch_timeout_s=self._settings.ask_timeout_s,
             encryption=self._logs.encryption,
-            skip_after=self._tries if lost == "skip" else None,
-            wait_s=wait_for_lost_blocks_s(lost) / self._tries,
+            skip_after=self._skip_after,
+            wait_s=self._wait_s,
         )
 
     def take_slow_blocks(self) -> list[SlowBlock]:

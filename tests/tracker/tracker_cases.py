@@ -203,7 +203,7 @@ class ThreadCluster:
 
     def run_task(
         self,
-        stream_id: int,
+        streams: str,
         tag: str,
         task: Callable[[], None],
         locations: Sequence[TaskLocation],
