@@ -33,7 +33,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import refused
+from penstock._arguments import as_count, refused
 from penstock.receiver import RecordTooLargeError
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._redis_receiver import (
@@ -121,8 +121,6 @@ class RedisStreamReceiver(RedisReceiver):
         check_names(stream=stream, group=group)
         if claim_after_s is not None and not claim_after_s >= 0.1:
             raise ValueError(refused("claim_after_s", claim_after_s, "0.1 or more, or None"))
-        if max_pending < 1:
-            raise ValueError(refused("max_pending", max_pending, "1 or more"))
         messages = Messages(_ENVELOPE, columns=columns, values=values)
         super().__init__(url, messages, options, storageLevel)
         self.stream = stream
@@ -130,7 +128,7 @@ class RedisStreamReceiver(RedisReceiver):
         self.field = field
         self.start = start
         self.claim_after_s = claim_after_s
-        self.max_pending = max_pending
+        self.max_pending = as_count(max_pending, "max_pending", "entries", 1)
         self.consumer = consumer or f"penstock-{uuid.uuid4().hex}"
 
     def onStart(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import urllib.parse
 
+from penstock._arguments import refused
 from penstock.errors import text_of
 
 
@@ -21,6 +22,17 @@ def check_url(url: str, *schemes: str) -> None:
         is_one = False
     if not is_one:
         raise ValueError(f"url is not accepted: one that begins with {'://, '.join(schemes)}://")
+
+
+def check_tls_files(is_tls: bool, scheme: str, **files: str | None) -> None:
+    """Check that files of certificates are given only where they are used.
+
+    Raises:
+        ValueError: One is given though the connection is plain.
+    """
+    for name, file in files.items():
+        if file is not None and not is_tls:
+            raise ValueError(refused(name, file, f"it is for a url that begins with {scheme}://"))
 
 
 def shown_url(url: str) -> str:

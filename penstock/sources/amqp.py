@@ -24,6 +24,7 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.sources._client_session import ClientReceiver, ClientSession, address_of
 from penstock.sources._common import Messages
+from penstock.sources._urls import check_tls_files
 from penstock.sources.formats import ValueFormat
 
 __all__ = ["AmqpReceiver"]
@@ -93,6 +94,7 @@ class AmqpReceiver(ClientReceiver):
         parts, self.port = address_of(url, {"amqp": 5672, "amqps": 5671})
         self.host = parts.hostname or ""
         self.is_tls = parts.scheme == "amqps"
+        check_tls_files(self.is_tls, "amqps", ca_file=ca_file, certificate_file=certificate_file)
         self.virtual_host = unquote(parts.path[1:]) or "/"
         given: object = queue
         if not isinstance(given, str) or not 0 < len(given.encode()) <= 255:

@@ -27,6 +27,7 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.sources._client_session import ClientReceiver, ClientSession, address_of
 from penstock.sources._common import Messages
+from penstock.sources._urls import check_tls_files
 from penstock.sources.formats import ValueFormat
 
 __all__ = ["MqttReceiver"]
@@ -107,6 +108,7 @@ class MqttReceiver(ClientReceiver):
         parts, self.port = address_of(url, {"mqtt": 1883, "mqtts": 8883})
         self.host = parts.hostname or ""
         self.is_tls = parts.scheme == "mqtts"
+        check_tls_files(self.is_tls, "mqtts", ca_file=ca_file, certificate_file=certificate_file)
         self.topics = list(dict.fromkeys([topics] if isinstance(topics, str) else topics))
         if not self.topics or not all(map(_is_filter, self.topics)):
             raise ValueError(refused("topics", topics, 'filters such as "a/+/b" or "a/#"'))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import logging
 import time
@@ -165,6 +166,8 @@ class NatsReceiver(LoopReceiver):
         self.ca_file = ca_file
         self.certificate_file = certificate_file
         self._prefix = f"$JS.{domain}.API" if domain else "$JS.API"
+        if options:
+            _check_options(options)
         self._options = {"ping_interval": 5, "max_outstanding_pings": 2, **(options or {})}
         self._server = f"NATS server at {', '.join(map(str, places))}"
         self._messages = Messages(_ENVELOPE, columns=columns, values=values)
@@ -683,6 +686,16 @@ def _new_client(is_tls: bool) -> Client:
             return super()._build_message(sid, subject, reply, data, headers)
 
     return BytesClient()
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Check arguments of `nats.connect`, which would refuse them in the executor only."""
+    from nats.aio.client import Client
+
+    try:
+        inspect.signature(Client.connect).bind(None, **options)
+    except TypeError as error:
+        raise TypeError(f"options of a NatsReceiver are not accepted: {error}") from None
 
 
 def _place(address: object) -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import refused
+from penstock._arguments import as_count, refused
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._redis_receiver import (
@@ -110,14 +110,12 @@ class RedisListReceiver(RedisReceiver):
         check_names(key=key)
         if side not in ("left", "right"):
             raise ValueError(refused("side", side, "'left' or 'right'"))
-        if max_pending < 1:
-            raise ValueError(refused("max_pending", max_pending, "1 or more"))
         messages = Messages(_LIST_ENVELOPE, columns=columns, values=values)
         super().__init__(url, messages, options, storageLevel)
         self.key = key
         self.side = side
         self.processing = processing or f"{key}:penstock:{uuid.uuid4().hex}"
-        self.max_pending = max_pending
+        self.max_pending = as_count(max_pending, "max_pending", "elements", 1)
 
     def onStart(self) -> None:
         """Start the thread that connects and receives."""

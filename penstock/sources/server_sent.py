@@ -29,7 +29,7 @@ from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._common import Messages, Reconnecting
 from penstock.sources._event_stream import Event, EventStreamParser
 from penstock.sources._on_loop import Batches, LoopReceiver
-from penstock.sources._urls import check_url, shown_url, trusting
+from penstock.sources._urls import check_tls_files, check_url, shown_url, trusting
 from penstock.sources.formats import ValueFormat
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class ServerSentEventsReceiver(LoopReceiver):
     ) -> None:
         super().__init__(storageLevel)
         check_url(url, "http", "https")
+        check_tls_files(url.startswith("https:"), "https", authorities=authorities)
         if silence is not None and not silence > 0:
             raise ValueError(refused("silence", silence, "seconds above 0, or None"))
         self.url, self.headers, self.lastEventId = url, dict(headers or {}), lastEventId

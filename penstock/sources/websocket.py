@@ -30,7 +30,7 @@ from penstock.receiver import RecordTooLargeError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._common import Messages, Reconnecting, as_records
 from penstock.sources._on_loop import Batches, LoopReceiver
-from penstock.sources._urls import check_url, shown_url, trusting
+from penstock.sources._urls import check_tls_files, check_url, shown_url, trusting
 from penstock.sources.formats import ValueFormat
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ class WebSocketReceiver(LoopReceiver):
         super().__init__(storageLevel)
         if not callable(url):
             check_url(url, "ws", "wss")
+            check_tls_files(url.startswith("wss:"), "wss", authorities=authorities)
         if not callable(subscribe):
             _check_asked(subscribe)
         if not pingTimeout > 0:

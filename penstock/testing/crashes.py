@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ _SAID_BYTES = 2000
 class Source(Protocol):
     """What a crash test asks of a source, a user's double or a handle of a real server."""
 
-    def expected(self) -> list[Any]:
+    def expected(self) -> Iterable[Any]:
         """Return the records that it gives in all, as they are stored."""
         ...
 
@@ -245,7 +245,7 @@ class _Trial(Generic[S]):
                 found = driver.records()
             finally:
                 driver.close()
-            expected = source.expected()
+            expected = list(source.expected())
         missing, doubled = _more_of(expected, found), _more_of(found, expected)
         errors = tuple(dict.fromkeys(driver.errors))
         return _Outcome(killed, len(found), missing, doubled, errors)
@@ -297,7 +297,7 @@ class _Trial(Generic[S]):
             seen, count = count, driver.count
             if count != seen:
                 since_s = time.monotonic()
-                expected = source.expected()
+                expected = list(source.expected())
                 has_all = count >= len(expected) and not _more_of(expected, driver.records())
             if count >= stop_at:
                 return

@@ -258,6 +258,8 @@ def test_a_server_that_says_nothing_is_reported_once(monkeypatch: pytest.MonkeyP
         ({"prefetch": 5001}, "messages, from 1 to 5000"),
         ({"heartbeat_s": 70_000}, "heartbeat_s"),
         ({"queue": 7}, "queue"),
+        ({"ca_file": "ca.pem"}, "ca_file='ca.pem' is not accepted: .* amqps://"),
+        ({"certificate_file": "me.pem"}, "certificate_file"),
     ],
 )
 def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], named: str) -> None:

@@ -633,7 +633,7 @@ def logs_that_rotate(tmp_path: Path) -> Callable[[], Any]:
     return opened
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_line_is_stored_once_over_kills_and_rotations(tmp_path: Path) -> None:
     crash_test(
         lambda source: GrowingFilesReceiver(str(source.folder / "*.log*")),

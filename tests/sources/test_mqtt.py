@@ -362,6 +362,7 @@ def test_what_is_no_message_ends_the_connection_and_is_reported(message: bytes) 
         ({"version": "4"}, "version"),
         ({"client_id": None}, "client_id is needed for qos=1"),
         ({"max_unacknowledged": 5000}, "messages, from 1 to 4000"),
+        ({"ca_file": "ca.pem"}, "ca_file='ca.pem' is not accepted: .* mqtts://"),
     ],
 )
 def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], named: str) -> None:

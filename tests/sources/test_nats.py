@@ -217,10 +217,13 @@ def test_numbers_that_were_acknowledged_before_need_no_place_in_the_position(
 def test_a_request_that_the_server_refuses_is_reported(server: NatsServer) -> None:
     async def wait(js: Any) -> None:
         subscription = await js.pull_subscribe_bind("c", "s")
+        waiting = asyncio.ensure_future(subscription.fetch(1, timeout=HANG_S))
+        while not (await js.consumer_info("s", "c")).num_waiting:
+            await asyncio.sleep(0.01)
         with run_receiver(reader(server), settings=QUICK) as running:
-            waiting = asyncio.ensure_future(subscription.fetch(1, timeout=HANG_S))
             await asyncio.to_thread(running.wait_for_error, "409 Exceeded MaxWaiting")
             waiting.cancel()
+            await subscription.unsubscribe()
             await js.publish("s.a", b"one")
             await asyncio.to_thread(running.wait_for_records, 1)
 
@@ -346,6 +349,11 @@ def test_an_address_that_is_not_accepted_is_named_without_its_secret(servers: An
     with pytest.raises((ValueError, TypeError)) as raised:
         NatsReceiver(servers, "s", "c")
     assert "secret" not in str(raised.value)
+
+
+def test_an_option_that_the_client_has_not_is_named_in_the_driver() -> None:
+    with pytest.raises(TypeError, match=r"not accepted: .*'pasword'"):
+        NatsReceiver("nats://h", "s", "c", options={"user": "u", "pasword": "p"})
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=30))

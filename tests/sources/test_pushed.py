@@ -300,7 +300,9 @@ def test_without_positions_a_stop_stores_what_it_took() -> None:
         (lambda: WebSocketReceiver("ws://a", subscribe="hello"), "subscribe"),
         (lambda: WebSocketReceiver("ws://a", pingTimeout=0), "pingTimeout=0"),
         (lambda: WebSocketReceiver("ws://a", maxMessage=0), "maxMessage=0"),
+        (lambda: WebSocketReceiver("ws://a", authorities="ca.pem"), "wss://"),
         (lambda: ServerSentEventsReceiver("hidden"), "http://"),
+        (lambda: ServerSentEventsReceiver("http://a", authorities="ca.pem"), "https://"),
         (lambda: ServerSentEventsReceiver("http://a", silence=0), "silence=0"),
     ],
 )

@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_package_passes_its_own_tests_at_once(here: Path) -> None:
     assert main(["new-source", "acme-feed"]) == 0
     ended = subprocess.run(

@@ -26,7 +26,7 @@ def numbers(ctx):
 
 class Numbers:
     def expected(self):
-        return list(range(20))
+        yield from range(20)
 
 
 def test_running(run_receiver):
@@ -43,7 +43,7 @@ def test_killing(crash_test):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_receivers_are_run_and_killed_by_fixtures(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_own.py").write_text(TESTS)
