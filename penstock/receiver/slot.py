@@ -225,7 +225,9 @@ def _how(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"ended with exit code {code}"
-    return f"was killed by {signal.Signals(-code).name} (is memory short?)"
+    # Not each number has a name.
+    names = {known.value: known.name for known in signal.Signals}
+    return f"was killed by {names.get(-code, f'signal {-code}')} (is memory short?)"
 
 
 def _become_process(
@@ -282,7 +284,7 @@ class _SlotProcess:
         self._attempts: dict[int, str] = {}  # the newest of each stream
         self._running: set[str] = set()
         self._over = threading.Event()
-        self._is_lost = False
+        self._lost: WireError | None = None
         self.failure: BaseException | None = None
         one = next(iter(launch.launches.values()))
         self._client = Client(
@@ -311,8 +313,9 @@ class _SlotProcess:
         self._client.connect()
         self._take(self._client.ask(self._registration()))
         while not self._over.wait(LOOK_S):
-            if self._is_lost and not self._running:
-                break
+            if self._lost is not None and not self._running:
+                # Its receivers are to start again, also if those of other processes go on.
+                raise self._lost
             if os.getppid() != self._keeper:
                 return
         if self.failure is not None:
@@ -342,7 +345,7 @@ class _SlotProcess:
     def _on_closed(self, error: WireError) -> None:
         # Each receiver finds out by itself, and ends.
         _log.info("the slot's process ends because its driver cannot be reached: %s", error)
-        self._is_lost = True
+        self._lost = error
 
     def _start(self, stream_id: int, attempt: str) -> None:
         """Start an attempt; the driver may send it again after a reconnect."""
@@ -357,7 +360,10 @@ class _SlotProcess:
             on_error=self._fail,
         )
         mark(thread, stream_id)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """End the process: nobody would hear how an attempt has ended."""

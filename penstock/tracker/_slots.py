@@ -98,7 +98,7 @@ class ReceiverSlot:
         self._thread: threading.Thread | None = None
         self._task = ""
         self._runs: dict[int, _Run] = {}
-        self._peers: dict[int, Peer] = {}
+        self._peers: dict[int, tuple[Peer, int]] = {}  # and the numbers of their processes
         self._groups: list[tuple[int, ...]] = [self.streams]
         self._left: set[int] = set()
 
@@ -112,16 +112,17 @@ class ReceiverSlot:
         """
         run = _Run(attempt)
         with self._lock:
-            self._runs[stream_id] = run
             if self._thread is None:
                 self._task = uuid.uuid4().hex
-                self._thread = self._cluster.thread(
+                thread = self._cluster.thread(
                     self._run_job, f"penstock-receiver-slot-{self._number}"
                 )
-                self._thread.start()
-            peer = self._peers.get(stream_id)
-            if peer is not None:
-                # Should it be lost, it is sent again with the next registration.
+                thread.start()
+                self._thread = thread
+            self._runs[stream_id] = run
+            if stream_id in self._peers:
+                peer, run.process = self._peers[stream_id]
+                # Should it be lost, the process is sent it again when it registers again.
                 peer.send(StartAttempt(stream_id, attempt))
         return run.end.result()
 
@@ -140,7 +141,7 @@ class ReceiverSlot:
         with self._lock:
             self._left.add(stream_id)
             peers = set(self._peers.values()) if self._is_over() else set()
-        for peer in peers:
+        for peer, _ in peers:
             peer.send(StopReceiver())
 
     # -- for its owner ---------------------------------------------------------------------------
@@ -174,7 +175,7 @@ class ReceiverSlot:
             streams = message.streams
             rest = [tuple(one for one in group if one not in streams) for group in self._groups]
             self._groups = [group for group in (*rest, streams) if group]
-            self._peers.update(dict.fromkeys(streams, peer))
+            self._peers.update(dict.fromkeys(streams, (peer, message.process)))
             runs = {one: self._runs[one] for one in streams if one in self._runs}
             failed = {
                 one: run for one, run in runs.items() if run.process not in (0, message.process)
@@ -205,7 +206,7 @@ class ReceiverSlot:
     def disconnected(self, peer: Peer) -> bool:
         """Take note that a connection is gone; return whether it was one of a process of its."""
         with self._lock:
-            lost = [stream_id for stream_id, known in self._peers.items() if known is peer]
+            lost = [stream_id for stream_id, (known, _) in self._peers.items() if known is peer]
             for stream_id in lost:
                 del self._peers[stream_id]
         return bool(lost)

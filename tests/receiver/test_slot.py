@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.receiver.slot import SlotLaunch
+from penstock.receiver.slot import SlotLaunch, _how
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
     AttemptEnded,
@@ -82,10 +82,24 @@ class SlotTracker(Tracker):
         return self.processes[number]
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (7 << 8, "ended with exit code 7"),
+        (9, "was killed by SIGKILL (is memory short?)"),
+        (34 + 1, "was killed by signal 35 (is memory short?)"),
+    ],
+)
+def test_how_a_process_ended_is_said_of_each_status(status: int, said: str) -> None:
+    assert _how(status) == said
+
+
 class Slot:
     """A slot's keeper in a process of its own, and its processes as they registered."""
 
-    def __init__(self, tracker: SlotTracker, folder: Path, *kinds: str) -> None:
+    def __init__(
+        self, tracker: SlotTracker, folder: Path, *kinds: str, lease_s: float = 60.0
+    ) -> None:
         (folder / "authors.py").write_text(MODULE)
         self.tracker = tracker
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.getcwd()}"}
@@ -102,7 +116,7 @@ class Slot:
                 check=True,
                 timeout=WAIT_S,
             ).stdout
-            settings = replace(SETTINGS, memory_dir=str(folder))
+            settings = replace(SETTINGS, memory_dir=str(folder), block_server_lease_s=lease_s)
             launch = make_launch(receiver, tracker, folder, settings)
             launches[stream_id] = replace(launch, stream_id=stream_id)
         launch = SlotLaunch(5, "t" * 32, launches, [tuple(launches)])
@@ -157,8 +171,8 @@ def tracker() -> Iterator[SlotTracker]:
 def slot(tracker: SlotTracker, tmp_path: Path) -> Iterator[MakeSlot]:
     made: list[Slot] = []
 
-    def make(*kinds: str) -> Slot:
-        made.append(Slot(tracker, tmp_path, *kinds))
+    def make(*kinds: str, lease_s: float = 60.0) -> Slot:
+        made.append(Slot(tracker, tmp_path, *kinds, lease_s=lease_s))
         return made[-1]
 
     yield make
@@ -229,6 +243,17 @@ def test_who_leaves_threads_behind_is_started_in_a_process_of_its_own(
     (other,) = {one.pid for one in shared.await_running(again)}
     assert other != pid
     assert tracker.of(AttemptEnded) == []
+
+
+@pytest.mark.slow
+def test_the_task_fails_when_a_process_has_lost_its_driver(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    # Were it to end as one that the driver has ended, nothing would start its receivers again.
+    shared = slot("Plain", lease_s=0.5)
+    tracker.process(1)
+    tracker.server.stop()
+    assert shared.keeper.wait(WAIT_S) != 0
 
 
 @pytest.mark.slow

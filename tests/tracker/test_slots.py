@@ -115,6 +115,22 @@ def test_a_process_that_died_takes_its_attempts_along_and_no_others(tmp_path: Pa
         assert isinstance(Process(launch, 4, 0, 1).register(), Refused)
 
 
+def test_no_attempt_is_given_to_two_processes(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (_, cluster, _):
+        launch = slot_launch(cluster)
+        first = Process(launch, 1, 0, 1, 2)
+        first.register()
+        attempts = first.started(0, 1, 2)
+        first.end(1, attempts[1], "Traceback (most recent call last):\nValueError: no")
+        # Sent at once, not in answer to a registration.
+        again = first.started(1)
+        first.client.close()
+        second = Process(launch, 2, 0, 1, 2, ended="it was killed")
+        second.register()
+        third = second.started(0, 1, 2)
+        assert not {*attempts.values(), *again.values()} & set(third.values())
+
+
 def test_a_slot_ends_when_none_of_its_receivers_has_another_start(tmp_path: Path) -> None:
     with shared_tracker(tmp_path) as (tracker, cluster, _):
         launch = slot_launch(cluster)
