@@ -183,6 +183,7 @@ class ReceiverTracker:
         self._pickled: dict[int, bytes] = {}
         self._jobs: list[ReceiverJob] = []
         self._slots = self._make_slots()
+        self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
         self._ledger = ledger
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
@@ -455,6 +456,8 @@ class ReceiverTracker:
         self, streams: Sequence[int], executors: Sequence[ExecutorLocation]
     ) -> Sequence[TaskLocation]:
         """Say where a slot should run: away from other receivers, if its own do not wish."""
+        if (first := self._slot_places.pop(streams[0], None)) is not None:
+            return first
         others = {
             stream_id: info
             for stream_id, info in self._receivers.infos().items()
@@ -473,14 +476,17 @@ class ReceiverTracker:
                 "no executor is up, so no receiver can run: look at the cluster manager"
             )
         slots = {stream: slot for slot in self._slots.values() for stream in slot.streams}
+        # Those of a slot wish for the same, and the slot is placed as its first one.
         wishes = {
             stream: self._receivers.preferred(stream)
             for stream in self._receiver_objects
-            if stream not in slots
+            if stream not in slots or stream == slots[stream].streams[0]
         }
+        places = ReceiverSchedulingPolicy().schedule_receivers(wishes, executors)
+        self._slot_places = {stream: places[stream] for stream in wishes if stream in slots}
         starts = ReceiverStarts(
             {stream: partial(self._launch, stream) for stream in self._receiver_objects},
-            ReceiverSchedulingPolicy().schedule_receivers(wishes, executors),
+            places,
             slots,
             self.tasks,
             cluster=self._cluster,

@@ -13,6 +13,7 @@ from penstock.receiver.slot import SlotLaunch
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, TrackerState
 from penstock.tracker._slots import slots_of
+from penstock.tracker.cluster import ExecutorLocation
 from penstock.wire import Client
 from penstock.wire.messages import (
     AttemptEnded,
@@ -32,6 +33,21 @@ def test_receivers_share_a_slot_in_order_with_those_that_wish_for_the_same_place
     wishes = {0: None, 1: "a", 2: None, 3: "b", 4: "a", 5: None, 6: "a"}
     assert slots_of(wishes, 2) == [(0, 2), (1, 4), (3,), (5,), (6,)]
     assert slots_of(dict.fromkeys(range(20)), 100) == [tuple(range(20))]
+
+
+def test_slots_begin_on_different_executors(tmp_path: Path) -> None:
+    executors = [ExecutorLocation("a", "1"), ExecutorLocation("a", "2"), ExecutorLocation("b", "3")]
+    cluster = ThreadCluster(is_local=False, executors=executors)
+    receivers = {number: (Source(), "Source") for number in range(12)}
+    with running_tracker(
+        tmp_path,
+        cluster=cluster,
+        receivers=receivers,  # type: ignore[arg-type]
+        settings=SHARED,
+    ) as (tracker, _, _):
+        assert tracker.tasks == len(executors)
+        places = [cluster.next_attempt().locations for _ in executors]
+        assert sorted(places) == [(one,) for one in executors]
 
 
 class Process:
