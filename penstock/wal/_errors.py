@@ -184,9 +184,10 @@ class UnwritableFolderError(WalError):
     """
 
     def __init__(self, folder: str, reason: str) -> None:
-        super().__init__(
-            f"folder {folder} cannot be written: {reason}; choose a folder that this user may write"
-        )
+        way_out = "choose a folder that this user may write"
+        if "://" in folder:
+            way_out = "give this program credentials that may write there, or choose another folder"
+        super().__init__(f"folder {folder} cannot be written: {reason}; {way_out}")
         self.folder = folder
         self.reason = reason
 

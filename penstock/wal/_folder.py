@@ -159,7 +159,7 @@ def make_folders(fs: FileSystem, folder: str) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise UnwritableFolderError.of(folder, error) from error
+        raise UnwritableFolderError.of(fs.address(folder), error) from error
 
 
 def _sync_parent(fs: FileSystem, folder: str) -> None:
@@ -189,7 +189,8 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
     try:
         return fs.lock(os.path.join(folder, LOCK_NAME), owner)
     except BlockingIOError as error:
-        raise LogFolderInUseError(folder, error.strerror or "an unknown process") from None
+        owner = error.strerror or "an unknown process"
+        raise LogFolderInUseError(fs.address(folder), owner) from None
 
 
 @contextlib.contextmanager

@@ -84,19 +84,29 @@ _DIGITS = 15
 
 
 class ConditionsIgnoredError(OSError):
-    """A store makes an object that must not exist, though there is one."""
+    """A store makes an object that must not exist, though there is one; or has no conditions.
 
-    def __init__(self, address: str) -> None:
+    Attributes:
+        said: What it says of a condition, empty when it ignores it.
+    """
+
+    def __init__(self, address: str, said: str = "") -> None:
+        how = f"has no conditions (If-None-Match: *), and says {said!r}"
+        if not said:
+            how = (
+                "ignores conditions (If-None-Match: *): it replaced an object that was to be "
+                "created only if there is none"
+            )
         super().__init__(
             errno.EOPNOTSUPP,
-            "this store ignores conditions (If-None-Match: *): it replaced an object that was to "
-            "be created only if there is none. Two drivers could then write one log, and records "
+            f"this store {how}. Two drivers could then write one log, and records "
             "would be lost: no log is kept there. Use a store that has conditional writes",
             address,
         )
+        self.said = said
 
-    def __reduce__(self) -> tuple[type[ConditionsIgnoredError], tuple[str]]:
-        return ConditionsIgnoredError, (self.filename,)
+    def __reduce__(self) -> tuple[type[ConditionsIgnoredError], tuple[str, str]]:
+        return ConditionsIgnoredError, (self.filename, self.said)
 
 
 class ObjectFileSystem:
@@ -257,7 +267,12 @@ class ObjectFileSystem:
             if self._has_conditions:
                 return
         key = f"{key_of(folder)}/TRIAL-{secrets.token_hex(8)}".lstrip("/")
-        self.make(key, b"one")
+        try:
+            self.make(key, b"one")
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                raise ConditionsIgnoredError(self.address(folder), error.strerror or "") from error
+            raise
         try:
             self.make(key, b"other")
         except FileExistsError:
@@ -290,7 +305,7 @@ class ObjectFileSystem:
                 try:
                     found = self.client.get(key)
                 except FileNotFoundError as error:
-                    text = "the write met another one that is under way"
+                    text = "the write met an object that is gone since"
                     raise StorageAwayError(text, f"{self.authority}/{key}") from error
                 if found != data:
                     raise

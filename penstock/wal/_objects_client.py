@@ -27,8 +27,15 @@ _ANSWER_S = 10
 _CONNECT_S = 5
 _PAGE = 1000
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
-_SAID = re.compile(r"<Code>([^<]*)</Code><Message>([^<]*)</Message>")
+_SAID = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
+_CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"|\bsource: (TimedOut)|\b(Invalid\w+)\(\s*(\w+)')
+_NO_KEYS = re.compile(r"latest/api/token|/latest/meta-data/|Missing (AccessKeyId|SecretAccessKey)")
 _BUSY = frozenset({408, 409, 429})
+_BUSY_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
+"""What is said with another status, or within the answer to a deletion of many."""
+_REFUSED_CODES = frozenset({"ExpiredToken", "InvalidToken"})
+_REFUSED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
+_NOT_TO_PASS = frozenset({501, 505})
 
 
 class ObjectsClient:
@@ -60,7 +67,7 @@ class ObjectsClient:
         _obstore(name)
         stores: Any = importlib.import_module("obstore.store")
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        if endpoint and not re.match("https?://", endpoint):
+        if endpoint and not re.match("https?://[^/]", endpoint):
             text = f"AWS_ENDPOINT_URL is {endpoint!r}, and not of the form https://host:port"
             raise OSError(errno.EINVAL, text, name)
         options: dict[str, Any] = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
@@ -83,8 +90,7 @@ class ObjectsClient:
         """Make an object of which there must be none.
 
         Raises:
-            FileExistsError: There is one, or the store cannot tell yet; perhaps it is the one that
-                this call made.
+            FileExistsError: There is one; perhaps it is the one that this call made.
         """
         with _told(self._name, key):
             self._obstore.put(self._store, key, data, mode="create", use_multipart=False)
@@ -153,20 +159,35 @@ def _told(name: str, key: str) -> Iterator[None]:
 
 def _of_kind(error: BaseException, address: str) -> OSError:
     kind = type(error).__name__
-    # Behind an empty line it says the same once more, for who made the client.
-    text = str(error).partition("\n\n")[0].strip().replace("\n", " ")
+    # Behind an empty line it says the same once more, for who made the client, and why.
+    text, _, details = str(error).partition("\n\n")
+    text = text.strip().replace("\n", " ")
     found = _STATUS.search(text)
     status = 0 if found is None else int(found[1])
     said = _SAID.search(text)
-    if said is not None:
-        text = f"{said[1]}: {html.unescape(said[2])} (HTTP {status})"
+    code = "" if said is None else said[1]
+    is_cut_off = not status and ("HTTP error" in text or "timed out" in text)
+    if _NO_KEYS.search(text):
+        text = (
+            "there are no credentials in the environment (AWS_ACCESS_KEY_ID and "
+            f"AWS_SECRET_ACCESS_KEY), and this host gives none for a role: {text}"
+        )
+    elif said is not None:
+        text = f"{code}: {html.unescape(said[2])}" + (f" (HTTP {status})" if status else "")
+    elif is_cut_off:
+        causes = [" ".join(filter(None, cause)) for cause in _CAUSE.findall(details)]
+        text = ": ".join([text, *causes[-1:]])
+    if status in (401, 403) or code in _REFUSED_CODES or kind in _REFUSED_KINDS:
+        return PermissionError(errno.EACCES, text, address)
+    if status in _NOT_TO_PASS:
+        return OSError(errno.EOPNOTSUPP, text, address)
+    if is_cut_off or status >= 500 or status in _BUSY or code in _BUSY_CODES:
+        return StorageAwayError(text, address)
     if kind == "AlreadyExistsError":
         return FileExistsError(errno.EEXIST, text, address)
-    if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return PermissionError(errno.EACCES, text, address)
-    if isinstance(error, FileNotFoundError) and "NoSuchBucket" not in text:
+    if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
+        if status and code != "NoSuchKey":
+            # Of something on the way: a store says what there is not.
+            return StorageAwayError(text, address)
         return FileNotFoundError(errno.ENOENT, text, address)
-    is_cut_off = not status and ("HTTP error" in text or "timed out" in text)
-    if is_cut_off or status >= 500 or status in _BUSY:
-        return StorageAwayError(text, address)
     return OSError(errno.EIO, text, address)

@@ -100,7 +100,8 @@ class LogReader:
             # All that were listed may be gone by then: that is no empty log (I15).
             if self._segments or not numbers:
                 return
-        raise FileNotFoundError(errno.ENOENT, "its segments go as fast as they are listed", folder)
+        text = "its segments go as fast as they are listed"
+        raise FileNotFoundError(errno.ENOENT, text, fs.address(folder))
 
     def _look_at(self, numbers: Iterable[int]) -> Iterator[SegmentInfo]:
         for number in numbers:

@@ -78,6 +78,7 @@ class LogWriter:
     ) -> None:
         self._folder = folder
         self._fs = fs
+        self._address = fs.address(folder)
         self._lock = lock
         self._options = options
         self._clock = clock
@@ -343,16 +344,16 @@ class LogWriter:
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise LogClosedError(self._folder)
+            raise LogClosedError(self._address)
         self._raise_background_error()
 
     def _raise_background_error(self) -> None:
         if self._background_error is not None:
             error, self._background_error = self._background_error, None
             if isinstance(error, FileNotFoundError):
-                raise LogRemovedError(self._folder, str(error)) from error
+                raise LogRemovedError(self._address, str(error)) from error
             raise LogWriteError(
-                self._folder,
+                self._address,
                 f"an earlier sync in the background failed ({error}); "
                 "records of the last interval may not survive a power loss",
             ) from error
@@ -370,7 +371,7 @@ class LogWriter:
                 return True
             left = end - time.monotonic()
             if left <= 0:
-                raise LogStalledError(self._folder, self._options.stall_timeout_s, what)
+                raise LogStalledError(self._address, self._options.stall_timeout_s, what)
             self._turn.wait(left)
         return False
 
@@ -499,7 +500,7 @@ class LogWriter:
         if isinstance(error, OSError):
             own = _translated(error, self._fs, self._folder)
         else:
-            own = LogWriteError(self._folder, f"the write was broken off by {error!r}")
+            own = LogWriteError(self._address, f"the write was broken off by {error!r}")
         own.__cause__ = error
         return own
 
@@ -573,7 +574,7 @@ class LogWriter:
                 self._syncer.join(self._options.stall_timeout_s)
                 if self._syncer.is_alive():
                     raise LogStalledError(
-                        self._folder, self._options.stall_timeout_s, "the last sync"
+                        self._address, self._options.stall_timeout_s, "the last sync"
                     )
             while self._queue:
                 self._write_queued()
@@ -610,7 +611,7 @@ class LogWriter:
         with self._lead("a removal"):
             with self._turn:
                 if self._closed:
-                    raise LogClosedError(self._folder)
+                    raise LogClosedError(self._address)
             failed = self._chain.remove(numbers)
             if failed is not None:
                 raise _translated(failed, self._fs, self._folder) from failed
@@ -654,10 +655,11 @@ def _check_kind(kind: int) -> None:
 
 
 def _translated(error: OSError, fs: FileSystem, folder: str) -> WalError:
+    address = fs.address(folder)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return LogFullError(folder, fs.free_bytes(folder))
+        return LogFullError(address, fs.free_bytes(folder))
     if is_unwritable(error):
-        return UnwritableFolderError.of(folder, error)
+        return UnwritableFolderError.of(address, error)
     if isinstance(error, FileNotFoundError):
-        return LogRemovedError(folder, str(error))
-    return LogWriteError(folder, str(error))
+        return LogRemovedError(address, str(error))
+    return LogWriteError(address, str(error))

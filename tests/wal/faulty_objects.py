@@ -1,7 +1,7 @@
 """An object store in memory that is as hard as the documented ones.
 
 It answers or not, whether it did what it was asked for or not; what it did not do in time it may do
-at any time later; and it says "busy" to a conditional write that meets another one.
+at any time later; and it may say "exists" of what is gone by the time one looks.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class FaultyObjects(ObjectsClient):
             if self.dead:
                 raise SimulatedCrashError
             if self.chance.random() < 0.3:
-                raise FileExistsError(errno.EEXIST, "409: another one is under way", key)
+                raise FileExistsError(errno.EEXIST, "412: of one that is gone since", key)
             raise StorageAwayError("it was not done", key)
         super().create(key, data)
         self._end()
