@@ -6,12 +6,13 @@ import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+import msgspec
 from pyspark import StorageLevel
 
 from penstock._arguments import as_storage_level
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, PenstockError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,6 +34,21 @@ class ReceiverNotAttachedError(IllegalStateError):
 
     def __init__(self) -> None:
         super().__init__(NOT_ATTACHED)
+
+
+class ForeignPositionError(PenstockError):
+    """The stream's last position is none of its receiver's: another source was read before.
+
+    Attributes:
+        position: The position.
+    """
+
+    def __init__(self, position: object, receiver: str) -> None:
+        super().__init__(
+            f"the position {position!r:.100} is of another source than {receiver}: give the stream "
+            "another name, or another checkpoint directory"
+        )
+        self.position = position
 
 
 class Receiver:
@@ -125,6 +141,9 @@ class Receiver:
     lastPosition: Any = None
     """In `onStart`: the position after the stream's last stored record, or None for a new stream
     (and for a source that gives no positions)."""
+
+    _position_type: ClassVar[Any] = Any
+    """What its positions are, for msgspec: one of another source is refused."""
 
     _supervisor: Start | None = None
 
@@ -323,6 +342,15 @@ class Receiver:
 
     def _construct(self) -> None:
         """Make, in the executor, what could not be pickled. What it raises is permanent."""
+
+    def _take_position(self, last: bytes | None) -> None:
+        """Set `lastPosition`, which comes as MessagePack."""
+        self.lastPosition = None if last is None else msgspec.msgpack.decode(last)
+        if last is not None:
+            try:
+                msgspec.convert(self.lastPosition, self._position_type)
+            except msgspec.ValidationError as error:
+                raise ForeignPositionError(self.lastPosition, self._receiver_type()) from error
 
     def _attached(self) -> Start:
         if self._supervisor is None:

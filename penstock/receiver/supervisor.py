@@ -25,7 +25,7 @@ from penstock.receiver.attempt_state import (
     RestartRequest,
     SupervisorState,
 )
-from penstock.receiver.base import Receiver, ReceiverNotAttachedError
+from penstock.receiver.base import ForeignPositionError, Receiver, ReceiverNotAttachedError
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockNotStoredError,
@@ -363,9 +363,7 @@ class ReceiverSupervisor:
         self._take_rates(answer)
         if self._generator is None:
             self._make_generator(answer.first_block_number)
-        self._receiver.lastPosition = (
-            None if answer.last_position is None else msgspec.msgpack.decode(answer.last_position)
-        )
+        self._receiver._take_position(answer.last_position)
         return True
 
     def _make_generator(self, first_block_number: int) -> None:
@@ -656,8 +654,8 @@ class ReceiverSupervisor:
             self._storage.release(message.block_ids, message.segments)
 
     def _fail(self, text: str, error: BaseException) -> None:
-        """Let `error` end the attempt; a bad setting ends it for good."""
-        permanent = isinstance(error, SettingError)
+        """Let `error` end the attempt; a bad setting or position ends it for good."""
+        permanent = isinstance(error, (SettingError, ForeignPositionError))
         kind = ExitKind.PERMANENT if permanent else ExitKind.FAILED
         message = f"{text}: {described(error)}"
         if not permanent:

@@ -45,14 +45,6 @@ def check_installed(package: str, what: str, extra: str) -> None:
         raise MissingPackageError(what, packages, extra)
 
 
-def foreign_position(position: object, what: str) -> ValueError:
-    """Return the error for a position that is none of a source; `what` names it for people."""
-    return ValueError(
-        f"the position {position!r:.100} is of another source than {what}: give the stream "
-        "another name, or another checkpoint directory"
-    )
-
-
 def as_records(found: Any) -> list[bytes]:
     """Return what a user's function made of a message or a body.
 

@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 import pyarrow as pa
@@ -66,6 +66,12 @@ _ENVELOPE = pa.schema(
 Id = tuple[int, int]
 
 
+class _Position(TypedDict):
+    consumer: str
+    id: str
+    stored: str
+
+
 class RedisStreamReceiver(RedisReceiver):
     """Reads a stream of Redis or Valkey as a consumer of a group, and acknowledges what is durable.
 
@@ -100,6 +106,7 @@ class RedisStreamReceiver(RedisReceiver):
         TypeError, ValueError: An argument is not accepted.
     """
 
+    _position_type = _Position
     _lag: int | None = None
 
     def __init__(

@@ -15,7 +15,7 @@ What must hold
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -42,6 +42,10 @@ _COLUMNS = pa.schema(
 )
 _MOST = 5000
 """The ids of that many messages go to the driver's log with each block."""
+
+
+class _Position(TypedDict):
+    ids: bytes
 
 
 class AmqpReceiver(ClientReceiver):
@@ -74,6 +78,7 @@ class AmqpReceiver(ClientReceiver):
 
     requires = ("pika",)
     extra = "amqp"
+    _position_type = _Position
 
     def __init__(
         self,

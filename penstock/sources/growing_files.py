@@ -49,7 +49,6 @@ from penstock.receiver import (
     RecordTooLargeError,
 )
 from penstock.receiver.door import acknowledge_nothing
-from penstock.sources._common import foreign_position
 from penstock.sources._file_content import (
     CompressedContent,
     Content,
@@ -116,6 +115,8 @@ class GrowingFilesReceiver(Receiver):
         TypeError, ValueError: An argument is not accepted.
     """
 
+    _position_type = dict[str, bool | tuple[Any, int, int, int, bytes, bytes, int]]
+
     def __init__(
         self,
         patterns: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -179,11 +180,8 @@ class _Reading:
         place = receiver.lastPosition
         if place is None:
             place = {_BEGINS: receiver.start == "end"}
-        try:
-            self._begins_at_end = place.pop(_BEGINS, False)
-            self._files = FileTable(place, self._open)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise foreign_position(place, "growing files") from error
+        self._begins_at_end = place.pop(_BEGINS, False)
+        self._files = FileTable(place, self._open)
         self._paths: list[str] = []
         self._later: dict[Key, _Later] = {}
         self._told: set[str] = set()

@@ -21,7 +21,9 @@ and no framework above it, as one of ASGI would.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
+import msgspec
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
@@ -94,6 +96,7 @@ class HttpReceiver(LoopReceiver):
 
     extra = "http"
     requires = ("aiohttp",)
+    _position_type = dict[Annotated[str, msgspec.Meta(pattern="^[0-9]+$")], bytes]
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ What must hold
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -44,6 +44,12 @@ _COLUMNS = pa.schema(
 )
 _MOST = 4000
 """With QoS 2 the numbers of all of them go to the driver's log with each block."""
+
+
+class _Position(TypedDict):
+    topics: list[str]
+    qos: int
+    unreleased: list[int]
 
 
 class MqttReceiver(ClientReceiver):
@@ -83,6 +89,7 @@ class MqttReceiver(ClientReceiver):
 
     requires = ("paho",)
     extra = "mqtt"
+    _position_type = _Position
 
     def __init__(
         self,

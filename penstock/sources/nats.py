@@ -29,7 +29,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -89,6 +89,11 @@ class _GoneError(PenstockError):
     """The consumer, or its stream, is not the one that was read: the receiver is started again."""
 
 
+class _Position(TypedDict):
+    created: str
+    stored: str
+
+
 class NatsReceiver(LoopReceiver):
     """Takes the messages of a JetStream stream through a durable pull consumer.
 
@@ -125,6 +130,7 @@ class NatsReceiver(LoopReceiver):
 
     requires = ("nats",)
     extra = "nats"
+    _position_type = _Position
 
     def __init__(
         self,

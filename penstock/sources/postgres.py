@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -262,6 +262,11 @@ class _PostgresBase(Receiver):
         raise TypeError(f"{type(self).__name__} must define _receive()")
 
 
+class _Position(TypedDict):
+    lsn: int
+    place: int
+
+
 class PostgresReceiver(_PostgresBase):
     """Stores what is inserted, updated, deleted and truncated in the tables of a publication.
 
@@ -293,6 +298,8 @@ class PostgresReceiver(_PostgresBase):
         MissingPackageError: psycopg is not installed.
         ValueError: An argument is not accepted.
     """
+
+    _position_type = _Position
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -68,6 +68,11 @@ class _NotAsLeftError(OSError):
     """The server lost a part of a list, or another program changed it."""
 
 
+class _Position(TypedDict):
+    processing: str
+    stored: int
+
+
 class RedisListReceiver(RedisReceiver):
     """Takes the elements of a list of Redis or Valkey, and removes them when they are durable.
 
@@ -93,6 +98,8 @@ class RedisListReceiver(RedisReceiver):
         MissingPackageError: The client is not installed.
         TypeError, ValueError: An argument is not accepted.
     """
+
+    _position_type = _Position
 
     def __init__(
         self,

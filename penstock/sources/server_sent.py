@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -56,6 +56,11 @@ class RefusedRequestError(ConnectionError):
     """The server answered with something else than a stream of events."""
 
 
+class _Position(TypedDict):
+    url: str
+    id: str
+
+
 class ServerSentEventsReceiver(LoopReceiver):
     """Asks for a stream of server-sent events, and stores the data of each.
 
@@ -80,6 +85,7 @@ class ServerSentEventsReceiver(LoopReceiver):
 
     extra = "http"
     requires = ("aiohttp",)
+    _position_type = _Position
 
     def __init__(
         self,
@@ -107,10 +113,11 @@ class ServerSentEventsReceiver(LoopReceiver):
         # Ids are of one URL; the position does not show what may be secret in it.
         self._source = hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
 
-    def first_id(self, position: Any) -> str:
+    def first_id(self, position: _Position | None) -> str:
         """Return the id after which a stream with that last position goes on."""
-        is_known = isinstance(position, dict) and position.get("url") == self._source
-        return str(position["id"]) if is_known else self.lastEventId
+        if position is None or position["url"] != self._source:
+            return self.lastEventId
+        return position["id"]
 
     async def _main(self) -> None:
         import aiohttp
@@ -191,8 +198,7 @@ class ServerSentEventsReceiver(LoopReceiver):
             "id": [event.last_id or None for event, _ in whole],
             "time": [time for _, time in whole],
         }
-        last_id = taken[-1].last_id
-        position = {"url": self._source, "id": last_id} if last_id else None
+        position = {"url": self._source, "id": taken[-1].last_id}
         payloads = [event.data for event, _ in whole]
         try:
             self.messages.store(self, payloads, envelope, position, acknowledge_nothing, letters)

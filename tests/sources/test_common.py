@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.msgpack import encode
 
 from penstock.errors import MissingPackageError
-from penstock.receiver import ReceiverContext, RecordTooLargeError
+from penstock.receiver import ReceiverContext, RecordTooLargeError, receiver
+from penstock.receiver.base import ForeignPositionError
 from penstock.sources import _common
 from penstock.sources._common import Messages, Reconnecting, in_halves
 from penstock.sources.amqp import AmqpReceiver
 from penstock.sources.formats import JsonFormat
+from penstock.sources.growing_files import GrowingFilesReceiver
+from penstock.sources.http import HttpReceiver
+from penstock.sources.kafka import KafkaReceiver
+from penstock.sources.kinesis import KinesisReceiver
 from penstock.sources.mqtt import MqttReceiver
 from penstock.sources.nats import NatsReceiver
-from penstock.testing import run_receiver
+from penstock.sources.postgres import PostgresReceiver
+from penstock.sources.redis import RedisListReceiver, RedisStreamReceiver
+from penstock.sources.server_sent import ServerSentEventsReceiver
+from penstock.testing import ReceiverTestError, run_receiver
 from tests.bounds import HANG_S
 
+PARAMS = {"bootstrap.servers": "host:9092", "group.id": "g"}
 ENVELOPE = pa.schema([("topic", pa.string()), ("number", pa.int64())])
 NUMBERS = JsonFormat(pa.schema([("n", pa.int64())]))
 
@@ -164,3 +175,67 @@ def test_a_client_that_is_not_installed_is_said_where_the_receiver_is_made(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match=rf"pip install 'penstock\[{extra}\]'"):
         make()
+
+
+POSITIONS: list[tuple[Any, Any]] = [
+    (
+        MqttReceiver("mqtt://host", "a", client_id="c"),
+        {"topics": ["a"], "qos": 2, "unreleased": [7]},
+    ),
+    (AmqpReceiver("amqp://host", "queue"), {"ids": b"12345678"}),
+    (NatsReceiver("nats://host", "stream", "consumer"), {"created": "2026", "stored": "1-5"}),
+    (
+        RedisStreamReceiver("redis://host", "stream", "group"),
+        {"consumer": "c", "id": "1-0", "stored": "1-0"},
+    ),
+    (RedisListReceiver("redis://host", "key"), {"processing": "key:1", "stored": 7}),
+    (
+        PostgresReceiver("host=host", "slot", "publication"),
+        {"system": "1", "timeline": "1", "lsn": 1, "place": 2},
+    ),
+    (
+        KinesisReceiver("stream", region="eu-west-1"),
+        {"stream": "arn", "made": 1, "shardId-0": "49", "shardId-1": None},
+    ),
+    (
+        GrowingFilesReceiver("/var/log/*.log"),
+        {"1": ["/var/log/a.log", 1, 2, 3, b"head", b"mark", 4], "begins at the end": True},
+    ),
+    (ServerSentEventsReceiver("http://host"), {"url": "digest", "id": ""}),
+    (HttpReceiver(), {"17": b"entries"}),
+    (KafkaReceiver(["topic"], PARAMS), {"topic": {"0": 17, "1": 0, "id": "of the topic"}}),
+]
+OTHERS: list[Any] = [17, "token", [1, "attempt", 2, 3], {"file": "name", "offset": 3}]
+
+
+@pytest.mark.parametrize("source", [type(source).__name__ for source, _ in POSITIONS])
+def test_a_source_goes_on_from_its_own_positions_only(source: str) -> None:
+    (one,) = (each for each, _ in POSITIONS if type(each).__name__ == source)
+    one._take_position(None)
+    assert one.lastPosition is None
+    for other, position in POSITIONS:
+        if other is one:
+            one._take_position(encode(position))
+            assert one.lastPosition == position
+        else:
+            with pytest.raises(ForeignPositionError, match=f"of another source than {source}: "):
+                one._take_position(encode(position))
+    for position in OTHERS:
+        with pytest.raises(ForeignPositionError):
+            one._take_position(encode(position))
+
+
+def test_a_receiver_whose_stream_has_the_position_of_another_source_is_not_tried_again() -> None:
+    @receiver(positions=True)
+    def records(ctx: Any) -> Any:
+        yield "one", {"ids": b"12345678"}
+        ctx.stopped.wait()
+
+    with contextlib.ExitStack() as opened:
+        running = opened.enter_context(run_receiver(records))
+        running.wait_for_records(1)
+        running.stop()
+        running._receiver = POSITIONS[0][0]
+        running.start()
+        with pytest.raises(ReceiverTestError, match=r"cannot work: .* another name"):
+            opened.close()

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from penstock.receiver import ReceiverFailedError
 from penstock.sources import _growing_file, growing_files
 from penstock.sources._file_content import Content, PlainContent, open_content
 from penstock.sources._growing_file import FileTable
@@ -527,16 +526,6 @@ def test_a_pattern_that_no_file_matches_is_told(folder: Path) -> None:
         append(folder / "ap.log", "one")
         assert running.wait_for_records(1) == ["one"]
         assert len(running.errors) == 1
-
-
-@pytest.mark.parametrize("position", [{"stream": "arn"}, "17", {"1": 5}])
-def test_a_position_of_another_source_is_refused(folder: Path, position: Any) -> None:
-    append(folder / "app.log", "one")
-    with (
-        pytest.raises(ReceiverFailedError, match="is of another source than growing files"),
-        reading(folder / "app.log", after=position) as running,
-    ):
-        running.stop()
 
 
 def test_blocks_that_are_small_take_what_fits(folder: Path) -> None:

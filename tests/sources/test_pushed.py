@@ -100,6 +100,19 @@ def test_what_an_end_cuts_off_is_no_event_and_the_stream_is_asked_again_after_th
         assert [each.get("Last-Event-ID") for each in server.asked] == [None, "1", "3"]
 
 
+def test_an_id_that_the_server_takes_back_is_not_asked_for() -> None:
+    """An empty one: it cannot go on after the last event, or is to begin again."""
+    body = b"id: 5\ndata: 1\n\nid\ndata: 2\n\n: ..."
+    with EventServer((200, STREAM, body), (200, STREAM, b": ...")) as server:
+        receiver = ServerSentEventsReceiver(server.url, lastEventId="4")
+        with run_receiver(receiver, settings=SETTINGS) as running:
+            assert running.wait_for_records(2) == [b"1", b"2"]
+            running.stop()
+            running.start()
+            until(lambda: len(server.asked) == 2)
+        assert [each.get("Last-Event-ID") for each in server.asked] == ["4", None]
+
+
 def test_the_id_of_another_stream_is_not_asked_for(tmp_path: Path) -> None:
     with EventServer((200, STREAM, b"id: 5\ndata: 1\n\n: ...")) as server:
         receiver = ServerSentEventsReceiver(f"{server.url}?secret", lastEventId="4")

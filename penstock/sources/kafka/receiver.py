@@ -95,6 +95,8 @@ class KafkaReceiver(Receiver):
             columns are asked for.
     """
 
+    _position_type = dict[str, dict[str, int | str]]
+
     def __init__(
         self,
         topics: Iterable[str],

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.backoff import Backoff
 from penstock.receiver import PositionChanges, ReceiverStoppedError, RecordTooLargeError
 from penstock.sources._aws import AwsError, Outage, Trouble, meaning_of
-from penstock.sources._common import foreign_position
 from penstock.sources.kinesis._packed import unpack
 from penstock.threads import OwnedThread
 
@@ -122,8 +121,6 @@ class Reading:
         made_ms = int(found["StreamCreationTimestamp"].timestamp() * 1000)
         listed = self._listed(found["StreamARN"])
         is_first, place = not self._arn, receiver.lastPosition
-        if place is not None and not (isinstance(place, dict) and _STREAM in place):
-            raise foreign_position(place, "Kinesis")
         if not is_first:
             place = {_STREAM: self._arn, _MADE: self._made_ms}
         self._arn, self._made_ms = found["StreamARN"], made_ms

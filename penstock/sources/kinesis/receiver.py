@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -27,6 +27,11 @@ ENVELOPE = pa.schema(
         ("approximateArrivalTimestamp", pa.timestamp("us", "UTC")),
     ]
 )
+
+
+class _Position(TypedDict):
+    stream: str
+    made: int
 
 
 class KinesisReceiver(Receiver):
@@ -60,6 +65,7 @@ class KinesisReceiver(Receiver):
     """
 
     requires = REQUIRES
+    _position_type = _Position
 
     def __init__(
         self,
