@@ -150,7 +150,8 @@ def check_states(tmp_path: Path, sent: int) -> None:
     assert total.total() == sent
 
 
-@pytest.mark.long
+# The test above has a full disk of logs, `tests/streaming/checkpoint/` one of checkpoints.
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: Path) -> None:
     for name in ("disk", *NAMES):

@@ -99,7 +99,8 @@ def test_a_log_goes_on_and_is_recovered_at_the_other_name_node(service: Hdfs) ->
     assert numbers == list(range(len(numbers)))
 
 
-@pytest.mark.long
+# `tests/wal/test_hdfs_away.py` has a name node that hangs, the last test here one that fails over.
+@pytest.mark.exhaustive
 def test_a_log_and_a_new_client_go_on_at_the_other_name_node_when_the_active_one_hangs(
     service: Hdfs,
 ) -> None:
