@@ -70,8 +70,8 @@ def fetch_from_host(
 
     Raises:
         WireError, CorruptRecordError: As `fetch`; the last try's: no host has the block.
-        ConnectionLostError: The host has no block server; or the block lies on several hosts, and
-            the text says of each what was wrong.
+        ConnectionLostError: The host has no block server; or the block lies on several hosts, of
+            which one is away, and the text says of each what was wrong.
         HostSilentError: One of them may have it.
     """
     context = access.link.client_context()
@@ -217,7 +217,11 @@ def _failed(sources: list[_Source]) -> PenstockError:
         silent = HostSilentError(sources[0].info.host, text)
         silent.__cause__ = errors[0]
         return silent
-    return errors[0] if len(errors) == 1 else ConnectionLostError(sources[0].info.host, text)
+    if len(errors) == 1:
+        return errors[0]
+    # None is away where each has said that it does not have the block.
+    kind = WireError if all(source.is_over for source in sources) else ConnectionLostError
+    return kind(sources[0].info.host, text)
 
 
 def ask_tracker(message: Message, access: BlockAccess, timeout_s: float) -> Message | None:

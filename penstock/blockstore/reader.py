@@ -449,14 +449,21 @@ def _find(
     if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
         from penstock.blockstore._remote import HostSilentError, fetch_from_host
-        from penstock.wire import ConnectionLostError, WireError
+        from penstock.wire import (
+            AuthenticationError,
+            ConnectionLostError,
+            ProtocolError,
+            WireError,
+        )
 
         try:
             return parse_block(memoryview(fetch_from_host(info, access, cipher)))
         except (WalError, WireError, ValueError) as error:
             where = f"block server of {' and of '.join(info.hosts)}"
             tried.note(where, error, not isinstance(error, HostSilentError))
-            tried.may_come = isinstance(error, ConnectionLostError)
+            # Of the last two, another program has the port of a server that is away.
+            away = (ConnectionLostError, AuthenticationError, ProtocolError)
+            tried.may_come = isinstance(error, away)
     if shared is not None:
         settle = is_on_hdfs(shared.folder)
         try:

@@ -29,6 +29,7 @@ from penstock.blockstore import (
     BlockNotFoundError,
     BlockStore,
     read_block,
+    reader,
     replicator,
 )
 from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
@@ -37,6 +38,7 @@ from penstock.blockstore._remote import copies_of, fetch_from_host
 from penstock.blockstore._replica_service import ReplicaLogs, ReplicaRequest, ReplicaService
 from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.builder import join_binary
+from penstock.blockstore.reader import parse_block
 from penstock.blockstore.replicator import (
     BlockNotKeptError,
     NoReplicaHostError,
@@ -666,3 +668,52 @@ def test_a_block_is_fetched_from_the_second_host_when_the_first_is_gone(
         assert bytes(fetch_from_host(info, access)) == payload
         with pytest.raises(ConnectionLostError, match=r"input-3-1.*; .*other has no block server"):
             fetch_from_host(info, BlockAccess({"here": gone}, ApplicationLink(SECRET)))
+
+
+@pytest.mark.parametrize("kind", ["away", "stranger", "deleted", "deleted on both"])
+def test_a_host_that_is_away_is_waited_for_and_no_other(
+    tmp_path: Path, other: OtherHost, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with store_of(tmp_path, Driver(other)) as (store, _):
+        info = put(store, 1, [b"x"])
+    (replica,) = info.replicas
+    gone = msgspec.structs.replace(replica.segment, segment=replica.segment.segment + 1)
+    copy = msgspec.structs.replace(replica, segment=gone)
+    lost = msgspec.structs.replace(
+        info, memory=None, segment=gone, replicas=(copy,) if kind == "deleted on both" else ()
+    )
+    stranger = OtherHost(tmp_path / "stranger", secret=b"another application's secret")
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        servers = {"here": nobody.getsockname()}
+    if kind == "stranger":
+        # While the host is away another application's server has its port.
+        servers = {"here": stranger.address}
+    elif kind != "away":
+        servers = {"here": other.address, "other": other.address}
+    looks = 0
+    find = reader._find
+
+    def look(*arguments: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            return parse_block(memoryview(payload))
+        return find(*arguments)
+
+    there = BlockAccess(
+        {"here": other.address, "other": other.address}, ApplicationLink(SECRET), WAIT_S
+    )
+    payload = bytes(fetch_from_host(info, there))
+    monkeypatch.setattr(reader, "_find", look)
+    monkeypatch.setattr(reader, "_WAIT_PAUSE_S", 0.001)
+    access = BlockAccess(servers, ApplicationLink(SECRET), WAIT_S, wait_s=WAIT_S)
+    try:
+        if kind in ("away", "stranger"):
+            with read_block(lost, access) as block:
+                assert list(block.records()) == [b"x"]
+        else:
+            with pytest.raises(BlockNotFoundError), read_block(lost, access):
+                pass
+            assert looks == 1
+    finally:
+        stranger.stop()
