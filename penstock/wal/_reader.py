@@ -96,14 +96,15 @@ class LogReader:
                 for number in list_names(fs, folder)[0]
                 if (only is None or number >= only) and (before is None or number < before)
             ]
-            self._segments = tuple(self._look_at(numbers[: None if only is None else 2]))
+            shown = numbers[: None if only is None else 2]
+            self._segments = tuple(self._look_at(shown, only))
             # All that were listed may be gone by then: that is no empty log (I15).
             if self._segments or not numbers:
                 return
         text = "its segments go as fast as they are listed"
         raise FileNotFoundError(errno.ENOENT, text, fs.address(folder))
 
-    def _look_at(self, numbers: Iterable[int]) -> Iterator[SegmentInfo]:
+    def _look_at(self, numbers: Iterable[int], only: int | None) -> Iterator[SegmentInfo]:
         for number in numbers:
             path = segment_path(self._folder, number)
             try:
@@ -115,9 +116,17 @@ class LogReader:
             except FileNotFoundError:
                 # Released since the folder was listed.
                 continue
+            except OSError as error:
+                # The one behind tells where one without an index ends; with it, it is not needed.
+                if error.errno != errno.EBUSY or not self._is_closed(only):
+                    raise
             else:
                 self._readers[number] = reader
                 yield _info(reader)
+
+    def _is_closed(self, number: int | None) -> bool:
+        reader = None if number is None else self._readers.get(number)
+        return reader is not None and reader.trailer is not None
 
     @classmethod
     def open(
@@ -143,7 +152,8 @@ class LogReader:
             cipher: Decrypts the payloads; None: they are in clear.
             as_stored: Take payloads as they lie there, encrypted or not: for who looks after a
                 log without having its key.
-            only: Look at this segment and the one behind it only, whatever the log has.
+            only: Look at this segment and the one behind it only, whatever the log has. That one
+                is left out where it is being written, and this one is closed.
 
         Raises:
             FileNotFoundError: There is no such folder; or all its segments went after each of some

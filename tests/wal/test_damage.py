@@ -96,6 +96,30 @@ class BadFile(LocalReadFile):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
+class BeingWritten(LocalFileSystem):
+    """Shows nothing of one file, as HDFS does of one that is being written."""
+
+    def __init__(self, number: int) -> None:
+        self._name = os.path.basename(segment_path("", number))
+
+    def open(self, path: str) -> LocalReadFile:
+        if os.path.basename(path) == self._name:
+            raise OSError(errno.EBUSY, "it is being written", path)
+        return super().open(path)
+
+
+def test_a_closed_segment_is_read_while_the_one_behind_it_is_being_written(folder: str) -> None:
+    write(folder, segments=3)
+    found = LogReader.open(folder, fs=BeingWritten(3), only=2).segment_records(2)
+    assert [record.sequence for record in found] == [5, 6, 7, 8]
+    with pytest.raises(OSError, match="being written"):
+        LogReader.open(folder, fs=BeingWritten(2), only=2)
+    # Of one without an index, the one behind it tells where it ends.
+    os.truncate(segment_path(folder, 2), os.path.getsize(segment_path(folder, 2)) - 8)
+    with pytest.raises(OSError, match="being written"):
+        LogReader.open(folder, fs=BeingWritten(3), only=2)
+
+
 def test_what_lies_around_a_place_that_the_disk_cannot_read_is_read(folder: str) -> None:
     places = write(folder, segments=2, each=100)
     # What was read before is not taken for it.
