@@ -14,18 +14,22 @@ _TIME = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"
 _RFC3339 = re.compile(_TIME)
 _RFC5424 = re.compile(
     r"1 (\S{1,64}) (\S{1,255}) (\S+) (\S+) (\S+)"
-    r' (-|(?:\[[^\s=\]"]+(?: [^\s=\]"]+="(?:[^"\\\]]|\\.)*")*\])+)(?: (.*))?',
+    r'(?: (-|(?:\[[^\s=\]"]+(?: [^\s=\]"]+="(?:[^"\\\]]|\\.)*")*\])+)(?=\Z| ))?(?: (.*))?',
     re.DOTALL,
 )
+"""Some senders leave out the structured data, or have their own instead: content, then."""
 _RFC3164 = re.compile(
-    rf"(?:([A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d)(\.\d{{1,6}})?|({_TIME})) "
-    r"(?:([^\s:\[\]]+|[\dA-Fa-f]*:[\dA-Fa-f]*:[\dA-Fa-f:.]*) )?(.*)",
+    r"(?:([A-Z][a-z]{2} [ \d]?\d)(?: (\d{4}))? (\d\d:\d\d:\d\d)(\.\d{1,6})?(?: (\d{4}))?"
+    rf"|({_TIME})):? "
+    r"(?:([^\s:\[\]]+|[\dA-Fa-f]*:[\dA-Fa-f]*:[\dA-Fa-f:.]*) (?:: )?)?(.*)",
     re.DOTALL,
 )
 _TAG = re.compile(r"([^\s:\[\]]{1,64})(?:\[([^\]\s]*)\])?:(?: |$)(.*)", re.DOTALL)
 _COUNT_DIGITS = 9
 _SHOWN = 64 << 10
 _LF = b"\n"
+_END = re.compile(rb"[\n\0]")
+"""What ends a message that has no length: a LF, or the NUL that Python's `SysLogHandler` sends."""
 
 
 class MessageError(ValueError):
@@ -65,19 +69,19 @@ def read_message(text: str, zone: tzinfo, now: datetime) -> Message:
         raise MessageError(f"its priority is {priority}, and {_MOST_PRIORITY} is the highest")
     facility, severity = divmod(priority, 8)
     at = found.end()
-    if text.startswith("1 ", at):
-        return Message(facility, severity, *_new(text, at))
-    return Message(facility, severity, *_old(text, at, zone, now))
+    parts = _new(text, at) or _old(text, at, zone, now)
+    return Message(facility, severity, *parts)
 
 
-def _new(text: str, at: int) -> tuple[Any, ...]:
+def _new(text: str, at: int) -> tuple[Any, ...] | None:
+    """Return the parts of a message of RFC 5424; None: it is none."""
     found = _RFC5424.fullmatch(text, at)
     if found is None:
-        raise MessageError("it begins as one of RFC 5424, and goes on otherwise")
+        return None
     written, *names, message = (None if part == "-" else part for part in found.groups())
     time = None
     if written is not None and (time := _rfc3339(written)) is None:
-        raise MessageError(f"its time is {written!r:.80}, which is none of RFC 5424")
+        return None
     if found[7] is not None:
         message = found[7].removeprefix("\ufeff")
     return time, *names, message
@@ -88,8 +92,11 @@ def _old(text: str, at: int, zone: tzinfo, now: datetime) -> tuple[Any, ...]:
     if found is None:
         # As RFC 3164 has it for relays: what has no time is content from its beginning on.
         return None, None, None, None, None, None, text[at:]
-    written, fraction, rfc3339, _, _, _, hostname, content = found.groups()
-    time = _rfc3339(rfc3339) if rfc3339 else _of_year(written, zone, now.date().toordinal())
+    day, before, clock, fraction, behind, rfc3339, _, _, _, hostname, content = found.groups()
+    if rfc3339:
+        time = _rfc3339(rfc3339)
+    else:
+        time = _of_year(f"{day} {clock}", before or behind, zone, now.date().toordinal())
     if time is not None and fraction:
         time += timedelta(microseconds=int(f"{fraction[1:]:0<6}"))
     tag = _TAG.fullmatch(content)
@@ -112,11 +119,11 @@ def _rfc3339(text: str) -> datetime | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _of_year(text: str, zone: tzinfo, today: int) -> datetime | None:
-    """Return a time without a year: in the year in which it is nearest to today."""
+def _of_year(text: str, written: str | None, zone: tzinfo, today: int) -> datetime | None:
+    """Return a time; one without a year in the year in which it is nearest to today."""
     day = datetime.fromordinal(today)
     nearest = None
-    for year in (day.year - 1, day.year, day.year + 1):
+    for year in (day.year - 1, day.year, day.year + 1) if written is None else (written,):
         try:
             time = datetime.strptime(f"{year} {text}", "%Y %b %d %H:%M:%S")
         except ValueError:
@@ -139,7 +146,7 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Cuts messages out of one stream: behind their length (octet counting), or before a LF.
+    """Cuts messages out of one stream: behind their length (octet counting), or before their end.
 
     Which of both is seen of each message: a digit begins a length.
 
@@ -182,7 +189,8 @@ class Frames:
                 yield Frame(bytes(buffer[start : start + size]))
                 at = start + size
             else:
-                end = buffer.find(_LF, at)
+                found = _END.search(buffer, at)
+                end = -1 if found is None else found.start()
                 reason = f"its line is longer than the {self._most} bytes that are accepted"
                 if end < 0:
                     if len(buffer) - at <= self._most:

@@ -3,7 +3,7 @@
 What must hold
 --------------
 
-* A message is a row: RFC 5424, or RFC 3164 as far as it says anything. What is no message of either
+* A message is a row: RFC 5424, or RFC 3164 as far as it says anything. What has no priority
   is a dead letter with its reason; so is one that is too large, or was cut by the end of its
   connection.
 * The protocol has no acknowledgement. What the sender had handed over and was not durable when the
@@ -79,7 +79,7 @@ class SyslogReceiver(SelectingReceiver):
     The columns are ``facility`` and ``severity`` (numbers), ``time`` (UTC), ``hostname``,
     ``app_name``, ``procid``, ``msgid``, ``structured_data`` (as it came), ``message``, and ``peer``
     (who sent it); what a message does not say is null. What is not UTF-8 comes out as U+FFFD. What
-    is no message of syslog is a dead letter.
+    has no priority is no message of syslog, and a dead letter.
 
     Over TCP and TLS messages may be framed by their length or by line ends (RFC 6587), whichever
     the sender does. The protocol has no acknowledgement: what had come within the last block
