@@ -292,7 +292,7 @@ def test_a_master_that_is_not_there_is_said_without_starting_spark(tmp_path: Pat
     assert reason in told["cluster"]["found"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_what_listens_and_is_no_master_is_said_before_spark_gives_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -212,6 +212,7 @@ def test_what_there_is_none_of_is_answered_as_spark_does(
     assert status(ours) == status(spark)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]) -> None:
     spark, ours = both

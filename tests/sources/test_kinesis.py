@@ -590,7 +590,7 @@ def kill(kills: int) -> None:
     assert sum(report.kills.values()) >= kills
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_record_of_shards_that_split_and_merge_comes_once_over_kills() -> None:
     kill(2)
 

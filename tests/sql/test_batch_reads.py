@@ -104,6 +104,7 @@ def test_a_watermark_that_was_stated_with_a_position_is_a_column(spark: SparkSes
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     pyspark.__version__.startswith("4.0."), reason="PySpark 4.0 plans a DataFrame for each action"
 )

@@ -384,7 +384,7 @@ class RefusesOne(Lines):
             super().take(line)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_claim_that_does_not_hold_is_shown_with_what_the_receiver_reported() -> None:
     with pytest.raises(ClaimNotHeldError, match="it reported: the line 7 is refused") as raised:
         crash_test(
