@@ -27,7 +27,7 @@ _STALLED_POLLS = 4
 """How long records may be there and not come, and in how many polls for each partition."""
 
 _GROUP_S = 30.0
-"""How long a receiver may be without partitions, or without a commit, before it says why."""
+"""How long a receiver may be without partitions, a commit or a topic before it says why."""
 
 _log = logging.getLogger("penstock.sources.kafka")
 
@@ -78,6 +78,8 @@ class GroupWatch:
         self._report = report
         self._clock = clock
         self._known_until_s: dict[str, float] = {}
+        # Topics that are missing, since when; None: it is told.
+        self._missing: dict[str, float | None] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._ends_from_s = clock()
         self._begins: dict[TopicPartition, int] = {}
@@ -121,6 +123,7 @@ class GroupWatch:
         assigned = {each for each in self._member.assignment() if each.topic not in anew}
         self._ask_ends(assigned)
         self._look_at_places(assigned)
+        self._tell_missing()
         self._look_at_group(is_held_up or self._is_unanswered or not assigned)
 
     # -- topics ----------------------------------------------------------------------------------
@@ -132,6 +135,16 @@ class GroupWatch:
         except KafkaSourceError as error:
             _log.info("Whether topics are still the same is not known: %s", error)
             return {}
+
+    def made_anew_in(self, begins: Mapping[TopicPartition, int]) -> set[str]:
+        """Do as `made_anew`, for a poll that gave records from these offsets on.
+
+        Where they go back it is asked at once: they may be the first of another topic.
+        """
+        for partition, start in begins.items():
+            if start < (self._offsets.stored(partition) or 0):
+                self._known_until_s.pop(partition.topic, None)
+        return self.made_anew({partition.topic for partition in begins})
 
     def made_anew(self, topics: Iterable[str]) -> set[str]:
         """Begin those topics anew that were deleted, and of which others have the names now.
@@ -158,7 +171,13 @@ class GroupWatch:
         now_s = self._clock()
         until_s = now_s + max(_KNOWN_S, _KNOWN_SHARE * (now_s - begin_s))
         anew = set()
-        for topic, topic_id in _ids(found).items():
+        ids = _ids(found)
+        for topic in wanted:
+            if topic in ids:
+                self._missing.pop(topic, None)
+            else:
+                self._missing.setdefault(topic, now_s)
+        for topic, topic_id in ids.items():
             known = self._offsets.topic_id(topic)
             if is_another(known, topic_id):
                 anew.add(topic)
@@ -203,6 +222,20 @@ class GroupWatch:
         return ", ".join(
             f"{partition} from {at}" for (name, partition), at in stored if name == topic
         )
+
+    def _tell_missing(self) -> None:
+        until_s = self._clock() - _GROUP_S
+        new = [
+            each
+            for each, since_s in self._missing.items()
+            if since_s is not None and since_s <= until_s
+        ]
+        if new:
+            self._missing.update(dict.fromkeys(new))
+            self._report(
+                f"There is no topic {', '.join(sorted(new))}: it is read when it comes, by "
+                f"auto.offset.reset={self._start}"
+            )
 
     # -- places ----------------------------------------------------------------------------------
 
@@ -279,24 +312,13 @@ class GroupWatch:
             if known:
                 self._client.committed([TopicPartition(next(iter(known)), 0)], _ASK_S)
         except KafkaSourceError as error:
-            self._tell_once(
-                f"{type(error).__name__} {getattr(error, 'part', '')}",
-                f"Nothing is received, or nothing committed, for {waited_s:.0f} s: {error}",
-            )
-            return
-        missing = ", ".join(sorted(set(self._topics) - set(known)))
-        if missing:
-            self._tell_once(
-                missing,
-                f"There is no topic {missing}: it is read when it comes, by "
-                f"auto.offset.reset={self._start}",
-            )
-
-    def _tell_once(self, what: str, text: str) -> None:
-        """Report something, once in a wait."""
-        if what not in self._told:
-            self._told.add(what)
-            self._report(text)
+            what = f"{type(error).__name__} {getattr(error, 'part', '')}"
+            # Once in a wait.
+            if what not in self._told:
+                self._told.add(what)
+                self._report(
+                    f"Nothing is received, or nothing committed, for {waited_s:.0f} s: {error}"
+                )
 
 
 def _ids(found: Mapping[TopicPartition, PartitionState]) -> dict[str, str]:

@@ -244,7 +244,7 @@ class KafkaReceiver(Receiver):
                 time.sleep(_REFUSED_S)
                 continue
             # Asked after the records were fetched, so that they are of the topic that is known.
-            anew = watch.made_anew({partition.topic for partition, _ in polled})
+            anew = watch.made_anew_in({partition: chunk.start for partition, chunk in polled})
             kept = [each for each in polled if each[0].topic not in anew]
             watch.note_poll({partition: chunk.start for partition, chunk in kept})
             for partition, chunk in kept:

@@ -166,6 +166,7 @@ def as_topics(topics: Any) -> list[str]:
 
     Raises:
         TypeError: They are something else.
+        ValueError: Kafka can have no topic of that name.
     """
     if isinstance(topics, (str, Mapping)) or not isinstance(topics, Iterable):
         raise TypeError(f"topics are a list of names, and not one {type(topics).__name__}")
@@ -173,6 +174,11 @@ def as_topics(topics: Any) -> list[str]:
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"topics are a list of names, and {name!r:.100} is none")
+        if re.fullmatch(r"(?!\.\.?$)[a-zA-Z0-9._-]{1,249}", name) is None:
+            raise ValueError(
+                f"{name!r:.100} is no name of a topic: Kafka has up to 249 letters of ASCII, "
+                "digits, dots, dashes and underscores, and not . or .. alone"
+            )
     return names
 
 

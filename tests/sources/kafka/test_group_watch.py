@@ -86,6 +86,32 @@ def test_what_goes_away_while_a_member_waits_for_its_turn_is_told_once() -> None
     assert "there was no answer of the coordinator" in text
 
 
+def test_a_topic_that_is_missing_beside_others_is_told_once_until_it_has_been_there() -> None:
+    told: list[str] = []
+    clock = ManualClock(0)
+    both = _Brokers()
+    watch = watch_over(both, OffsetLedger(0.0), told, clock)
+    watch._topics = ["lines", "words"]
+
+    def look(seconds: int) -> None:
+        for _ in range(seconds):
+            watch.look(False)
+            clock.advance(1000)
+
+    look(30)
+    assert told == []
+    look(100)
+    missing = "There is no topic words: it is read when it comes, by auto.offset.reset=earliest"
+    assert told == [missing]
+    words = {TopicPartition("words", 0): PartitionState("other", "")}
+    all_of_them = {**both.partitions(), **words}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(both, "partitions", lambda *_: all_of_them)
+        look(1)
+    look(31)
+    assert told == [missing, missing]
+
+
 def test_a_partition_with_a_lag_that_is_not_read_for_a_minute_is_told_once() -> None:
     told: list[str] = []
     clock = ManualClock(0)

@@ -110,6 +110,19 @@ def test_what_is_known_of_a_topic_is_not_taken_for_another_one_of_its_name() -> 
     assert again.stored(MINE) == 3
 
 
+def test_offsets_that_go_back_make_it_ask_whether_it_is_still_the_topic_that_it_knows() -> None:
+    told: list[str] = []
+    cluster, offsets = Cluster(), OffsetLedger(0.0)
+    watch = watch_over(cluster, offsets, told)
+    watch._known_until_s = {}
+    assert watch.made_anew_in({MINE: 0}) == set()
+    store(offsets, 500)
+    cluster.topic_id = "new"
+    assert watch.made_anew_in({MINE: 500}) == set()
+    assert watch.made_anew_in({MINE: 0}) == {"lines"}
+    assert len(told) == 1
+
+
 def test_offsets_are_not_committed_for_a_topic_that_took_the_name_in_that_moment() -> None:
     cluster, offsets = Cluster(), OffsetLedger(0.0)
     watch = watch_over(cluster, offsets, [])

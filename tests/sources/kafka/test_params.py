@@ -212,6 +212,14 @@ def test_settings_of_another_type_are_refused_at_once(given: Any, told: str) -> 
         KafkaParams(given)
 
 
+@pytest.mark.parametrize("name", ["", "bad topic!", "lines,words", "..", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_refused_where_it_is_given(name: str) -> None:
+    with pytest.raises(ValueError, match="is no name of a topic"):
+        ConsumerStrategies.Subscribe([name], SERVERS)
+    with pytest.raises(ValueError, match="is no name of a topic"):
+        KafkaReceiver(["lines", name], {**SERVERS, "group.id": "readers"})
+
+
 def test_a_receiver_refuses_what_could_store_nothing() -> None:
     own = {**SERVERS, "group.id": "readers"}
     with pytest.raises(TypeError, match="convert='value' is not accepted: a function"):

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 
-from penstock.sources.kafka import KafkaCommitError, KafkaDataLossError, KafkaReceiver
+from penstock.sources.kafka import (
+    KafkaCommitError,
+    KafkaDataLossError,
+    KafkaReceiver,
+    _group_watch,
+)
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka.engines import ENGINES
 from penstock.sources.kafka.params import KafkaParams
@@ -60,6 +65,25 @@ def test_a_running_receiver_reads_the_new_topic_from_its_first_record(
     (report,) = tracker.of(ReportError)
     assert f"The topic {topic} was deleted, and another one has its name" in report.message
     assert committed(broker, topic) == 610
+
+
+def test_records_that_begin_again_are_of_a_new_topic_however_long_the_old_one_is_taken_for_known(
+    run: Run, tracker: Tracker, broker: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_group_watch, "_KNOWN_S", 3600.0)
+    topic = broker.create_topic()
+    broker.send(topic, 0, numbers(0, 500))
+    running = run(receiver(broker, topic))
+    tracker.wait_for_records(500)
+    broker.create_again(topic)
+    broker.send(topic, 0, numbers(500, 600))
+    found = tracker.wait_for_records(600)
+    tracker.wait_for(lambda: tracker.last_position()[topic]["0"] == 100)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert [int(value) for value in found] == list(range(600))
+    (report,) = tracker.of(ReportError)
+    assert f"The topic {topic} was deleted, and another one has its name" in report.message
 
 
 @pytest.mark.long
