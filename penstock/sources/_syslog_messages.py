@@ -148,7 +148,8 @@ class Frame(NamedTuple):
 class Frames:
     """Cuts messages out of one stream: behind their length (octet counting), or before their end.
 
-    Which of both is seen of each message: a digit begins a length.
+    Which of both is seen of each message: a length is a number, a space, and then a ``<``. A line
+    that only begins with a number, as one of a stack trace may, would take the place of others.
 
     Args:
         most_bytes: A larger message is refused, and passed over.
@@ -214,13 +215,10 @@ class Frames:
         buffer = self._buffer
         if not 0x31 <= buffer[at] <= 0x39:
             return -1, at
-        head = bytes(buffer[at : at + _COUNT_DIGITS + 1])
-        digits, space, _ = head.partition(b" ")
-        if space and digits.isdigit():
-            return int(digits), at + len(digits) + 1
-        if digits.isdigit() and len(head) <= _COUNT_DIGITS:
-            return None, at
-        return -1, at
+        digits, _, begin = bytes(buffer[at : at + _COUNT_DIGITS + 2]).partition(b" ")
+        if not digits.isdigit() or len(digits) > _COUNT_DIGITS or begin[:1] not in (b"", b"<"):
+            return -1, at
+        return (int(digits), at + len(digits) + 1) if begin else (None, at)
 
     def rest(self) -> Frame | None:
         """Return the message that the stream ended in, refused; None: it ended behind one."""

@@ -354,6 +354,20 @@ def test_frames_are_cut_the_same_however_a_stream_comes(
     assert frames.rest() is None
 
 
+def test_a_line_that_begins_with_a_number_takes_no_other_message() -> None:
+    stream = b"<13>trace:\n3 more\n999999999 more\n12\n1234567890 <13>\n7 <13>one<13>two\n"
+    for step in (1, 2, 3, len(stream)):
+        frames = Frames(1000)
+        found = [
+            frame
+            for begin in range(0, len(stream), step)
+            for frame in frames.feed(stream[begin : begin + step])
+        ]
+        assert all(frame.reason is None for frame in found)
+        lines = b"<13>trace:", b"3 more", b"999999999 more", b"12", b"1234567890 <13>"
+        assert [frame.data for frame in found] == [*lines, b"<13>one", b"<13>two"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
