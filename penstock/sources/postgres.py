@@ -8,9 +8,10 @@ What must hold
 * The position is the commit of a transaction and a number in it. The server begins again with the
   first transaction that the slot was not told of; changes up to the position are left out. So each
   change is stored once, whatever is killed, also one of a transaction that is larger than a block.
-* A position counts in one history of one server. Where that history has been left (another server,
-  an older copy of it, a promoted standby that lacks a part), it is said, and no change is left out
-  by comparing places that do not belong together.
+* A position counts for one slot, in one history of one server. That of another slot or source is
+  refused. Where the history has been left (another server, an older copy of it, a promoted standby
+  that lacks a part), it is said, and no change is left out by comparing places that do not belong
+  together.
 * The connection is kept while `store` waits: a thread of its own sends status updates.
 * What cannot pass by waiting (a slot that is gone or has lost its log) is reported at once and
   looked at again at the longest pause only. A slot is never made again in the middle of a stream.
@@ -34,6 +35,7 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError, WithLetters
+from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.short_forms import Schema, arrow_schema
 from penstock.sources._common import Messages, Reconnecting, check_installed
@@ -263,6 +265,9 @@ class _PostgresBase(Receiver):
 
 
 class _Position(TypedDict):
+    slot: str
+    system: str
+    timeline: str
     lsn: int
     place: int
 
@@ -338,10 +343,14 @@ class PostgresReceiver(_PostgresBase):
 
     def onStart(self) -> None:
         """Begin after the stream's last position."""
-        last = self.lastPosition or {}
-        self._place = (last.get("lsn", 0), last.get("place", 0))
-        self._history = (last.get("system", ""), last.get("timeline", ""))
-        self._is_begun = bool(last)
+        last = self.lastPosition
+        self._is_begun = last is not None
+        self._place, self._history = (0, 0), ("", "")
+        if last is not None:
+            if last["slot"] != self._slot:
+                raise ForeignPositionError(last, f"the replication slot {self._slot}")
+            self._place = last["lsn"], last["place"]
+            self._history = last["system"], last["timeline"]
         self._confirmed: _Confirmed | None = None
         super().onStart()
 
@@ -571,9 +580,16 @@ class PostgresReceiver(_PostgresBase):
             self._store_table(table.slice(0, half), (), before, confirmed, 0)
             self._store_table(table.slice(half), letters, place, confirmed, end)
 
-    def _position(self, place: tuple[int, int]) -> dict[str, Any]:
+    def _position(self, place: tuple[int, int]) -> _Position:
         system, timeline = self._history
-        return {"system": system, "timeline": timeline, "lsn": place[0], "place": place[1]}
+        lsn, number = place
+        return {
+            "slot": self._slot,
+            "system": system,
+            "timeline": timeline,
+            "lsn": lsn,
+            "place": number,
+        }
 
 
 class _Coming:

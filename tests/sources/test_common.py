@@ -191,7 +191,7 @@ POSITIONS: list[tuple[Any, Any]] = [
     (RedisListReceiver("redis://host", "key"), {"processing": "key:1", "stored": 7}),
     (
         PostgresReceiver("host=host", "slot", "publication"),
-        {"system": "1", "timeline": "1", "lsn": 1, "place": 2},
+        {"slot": "slot", "system": "1", "timeline": "1", "lsn": 1, "place": 2},
     ),
     (
         KinesisReceiver("stream", region="eu-west-1"),

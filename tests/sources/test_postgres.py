@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.receiver.base import ForeignPositionError
 from penstock.sources.formats import JsonFormat
 from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver
 from penstock.testing import crash_test, run_receiver
@@ -381,6 +382,16 @@ def test_a_transaction_larger_than_a_block_has_a_position_in_it(database: Databa
         assert running.position["place"] == last["place"] < 5000
         running.go_on()
         assert ids(running.wait_for_records(5000)) == list(range(1, 5001))
+
+
+def test_a_position_of_another_slot_is_refused_for_good() -> None:
+    receiver = PostgresReceiver("host=host", "slot", "p")
+    place = {"slot": "other", "system": "1", "timeline": "1", "lsn": 1, "place": 2}
+    receiver.lastPosition = place
+    with pytest.raises(
+        ForeignPositionError, match="than the replication slot slot: give"
+    ):
+        receiver.onStart()
 
 
 def test_the_slot_is_told_of_what_is_durable_only(database: Database) -> None:
