@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hmac
 import re
 from abc import ABC, abstractmethod
@@ -137,10 +138,10 @@ class StandardWebhooksSignature(Signature):
         return name
 
     def _key(self, secret: str) -> bytes:
-        try:
-            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-        except binascii.Error:
-            raise ValueError("secret is not accepted: whsec_ and the key in Base64") from None
+        with contextlib.suppress(binascii.Error):
+            if key := base64.b64decode(secret.removeprefix("whsec_"), validate=True):
+                return key
+        raise ValueError("secret is not accepted: whsec_ and the key in Base64")
 
 
 def _raw(text: str) -> bytes:

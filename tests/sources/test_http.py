@@ -602,6 +602,8 @@ def test_a_secret_that_is_none_is_refused(secret: Any) -> None:
         GitHubSignature(secret)
     with pytest.raises(ValueError, match="secret is not accepted"):
         StandardWebhooksSignature("whsec_hidden!") if secret == "" else GitHubSignature(secret)
+    with pytest.raises(ValueError, match="secret is not accepted"):
+        StandardWebhooksSignature("whsec_")
 
 
 def test_a_hook_with_a_wrong_or_an_old_signature_is_refused_and_one_replayed_is_stored_once() -> (
