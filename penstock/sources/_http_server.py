@@ -362,6 +362,9 @@ class HttpServer:
         chunks: list[bytes] = []
         size, limit = 0, self._receiver.maxBody
         try:
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                # A sender waits for it, or for a refusal, before it sends a large body.
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             async for chunk in request.content.iter_any():
                 size += len(chunk)
                 if size > limit:

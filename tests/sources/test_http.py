@@ -279,6 +279,18 @@ def test_curl_is_answered() -> None:
         assert [len(each) for each in running.wait_for_records(1)] == [3_000_000]
 
 
+def test_a_sender_that_asks_first_is_told_to_go_on_or_is_refused() -> None:
+    asks = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+    with serving(maxBody=10) as (running, address), connect(address) as client:
+        client.sendall(asks + b"Content-Length: 2\r\n\r\n")
+        assert client.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"12")
+        assert b" 200 OK" in client.recv(65536)
+        client.sendall(asks + b"Content-Length: 11\r\n\r\n")
+        assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
+        assert running.records == [b"12"]
+
+
 # -- acknowledged means durable ------------------------------------------------------------------
 
 
