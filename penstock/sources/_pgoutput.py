@@ -457,7 +457,9 @@ def check_row(schema: pa.Schema) -> None:
 def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
     texts = values.cast(pa.string())
     if pa.types.is_boolean(kind):
-        return pc.equal(texts, "t")
+        # Arrow reads these words, and refuses all others.
+        for letter, word in (("t", "true"), ("f", "false")):
+            texts = pc.if_else(pc.equal(texts, letter), word, texts)
     if any(fits(kind) for fits in _BYTES):
         return pa.array(map(_unhex, texts.to_pylist()), kind)
     if pa.types.is_time(kind):

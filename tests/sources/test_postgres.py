@@ -251,6 +251,16 @@ def test_a_value_that_does_not_fit_is_a_dead_letter_and_the_rest_goes_on(
         database.wait_for(lambda: running.position["place"] == 1, "the position")
 
 
+def test_text_that_is_no_boolean_is_a_dead_letter_and_not_false(database: Database) -> None:
+    database.run("CREATE TABLE flags (id int PRIMARY KEY, flag text)")
+    database.run("INSERT INTO flags VALUES (1, 't'), (2, 'yes'), (3, 'false'), (4, NULL)")
+    rows = pa.schema([("id", pa.int32()), ("flag", pa.bool_())])
+    with run_receiver(database.receiver(rows=rows), settings=SMALL) as running:
+        flags = [each["after"]["flag"] for each in running.wait_for_records(3)]
+        assert flags == [True, False, None]
+        database.wait_for(lambda: len(running.discarded) == 1, "the letter")
+
+
 def test_a_large_value_that_did_not_change_is_named(database: Database) -> None:
     database.run("CREATE TABLE docs (id int PRIMARY KEY, body text, n int)")
     database.run("ALTER TABLE docs ALTER body SET STORAGE EXTERNAL")
