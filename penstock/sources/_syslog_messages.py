@@ -27,7 +27,6 @@ _RFC3164 = re.compile(
 _TAG = re.compile(r"([^\s:\[\]]{1,64})(?:\[([^\]\s]*)\])?:(?: |$)(.*)", re.DOTALL)
 _COUNT_DIGITS = 9
 _SHOWN = 64 << 10
-_LF = b"\n"
 _END = re.compile(rb"[\n\0]")
 """What ends a message that has no length: a LF, or the NUL that Python's `SysLogHandler` sends."""
 
@@ -172,7 +171,7 @@ class Frames:
                 at += step
                 self._pass_bytes -= step
             if self._pass_line:
-                end = buffer.find(_LF, at)
+                end = self._end(at)
                 self._pass_line = end < 0
                 at = len(buffer) if end < 0 else end + 1
             if at >= len(buffer):
@@ -190,8 +189,7 @@ class Frames:
                 yield Frame(bytes(buffer[start : start + size]))
                 at = start + size
             else:
-                found = _END.search(buffer, at)
-                end = -1 if found is None else found.start()
+                end = self._end(at)
                 reason = f"its line is longer than the {self._most} bytes that are accepted"
                 if end < 0:
                     if len(buffer) - at <= self._most:
@@ -207,10 +205,14 @@ class Frames:
                     at = end + 1
         del buffer[:at]
 
+    def _end(self, at: int) -> int:
+        found = _END.search(self._buffer, at)
+        return -1 if found is None else found.start()
+
     def _length(self, at: int) -> tuple[int | None, int]:
         """Return the length before a message and where it begins.
 
-        A length of -1: there is none, it ends with a LF. None: that is not known yet.
+        A length of -1: there is none, it ends with a LF or NUL. None: that is not known yet.
         """
         buffer = self._buffer
         if not 0x31 <= buffer[at] <= 0x39:

@@ -398,9 +398,7 @@ def test_a_position_of_another_slot_is_refused_for_good() -> None:
     receiver = PostgresReceiver("host=host", "slot", "p")
     place = {"slot": "other", "system": "1", "timeline": "1", "lsn": 1, "place": 2}
     receiver.lastPosition = place
-    with pytest.raises(
-        ForeignPositionError, match="than the replication slot slot: give"
-    ):
+    with pytest.raises(ForeignPositionError, match="than the replication slot slot: give"):
         receiver.onStart()
 
 

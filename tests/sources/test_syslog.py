@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sources._syslog_messages import Frames, Message, MessageError, read_message
+from penstock.sources._syslog_messages import Frame, Frames, Message, MessageError, read_message
 from penstock.sources.syslog import SyslogReceiver
 from penstock.testing import RunningReceiver, run_receiver
 from tests.bounds import HANG_S
@@ -366,6 +366,25 @@ def test_a_line_that_begins_with_a_number_takes_no_other_message() -> None:
         assert all(frame.reason is None for frame in found)
         lines = b"<13>trace:", b"3 more", b"999999999 more", b"12", b"1234567890 <13>"
         assert [frame.data for frame in found] == [*lines, b"<13>one", b"<13>two"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\0"])
+def test_behind_a_line_that_is_too_long_the_next_one_is_taken(end: bytes) -> None:
+    frames = Frames(20)
+    assert [frame.data for frame in frames.feed(b"<13>" + b"x" * 20)] == [b"<13>" + b"x" * 20]
+    assert list(frames.feed(b"xx" + end + b"<13>one" + end)) == [Frame(b"<13>one")]
+    exactly = b"<13>" + b"y" * 16
+    assert [*frames.feed(exactly), *frames.feed(end)] == [Frame(exactly)]
+    assert [*frames.feed(b"20 " + exactly), *frames.feed(b"21 " + exactly + b"z")] == [
+        Frame(exactly),
+        Frame(exactly + b"z", "its frame has 21 bytes, and 20 are accepted"),
+    ]
+
+
+def test_a_time_is_read_to_its_fraction_and_a_tag_may_have_an_empty_number() -> None:
+    found = read_message("<13>Feb  5 17:32:18.25 web app[]: text", timezone.utc, NOW)
+    assert found.time == at(2026, 2, 5, 17, 32, 18, 250_000)
+    assert (found.app_name, found.procid, found.message) == ("app", None, "text")
 
 
 @pytest.mark.parametrize(
