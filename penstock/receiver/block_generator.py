@@ -99,6 +99,14 @@ _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory between two readings do not count as a full queue."""
 
 
+_REST_S = 1.0
+"""How often it is looked for records where none seem to come."""
+
+
+def _nothing() -> None:
+    """Be called."""
+
+
 class BlockGeneratorState(enum.Enum):
     """As in Spark's `BlockGenerator`."""
 
@@ -194,6 +202,10 @@ class BlockGenerator:
         clock: For the block interval.
         letters: Keeps the records that are discarded, and is closed at the end; None: they are
             lost.
+
+    Attributes:
+        is_resting: Nothing has come for an interval: what `read_rate_usage` says stays the same.
+        woken: Called when that is over.
     """
 
     def __init__(
@@ -254,6 +266,8 @@ class BlockGenerator:
         self._stopping = threading.Event()
         self._seal_now = threading.Event()
         self._ticker = OwnedThread(self._tick_loop, f"tick-{stream_id}")
+        self.is_resting = False
+        self.woken: Callable[[], None] = _nothing
         self._held_up_s = 0.0
         self._block_store = block_store
         self._wake_store = block_store.wake
@@ -320,7 +334,7 @@ class BlockGenerator:
         self._storing.close()
         self._limiter.stop()
         self._stopping.set()
-        self._seal_now.set()
+        self.seal_soon()
         self.give_up_within(timeout_s)
         sealed = self._seal_last(deadline)
         self._state = BlockGeneratorState.STOPPED_GENERATING_BLOCKS
@@ -510,17 +524,20 @@ class BlockGenerator:
     def seal_soon(self) -> None:
         """Have the open block sealed now, and not at the end of its interval; never waits."""
         self._seal_now.set()
+        self._storing.came.set()
 
     def _tick_loop(self) -> None:
-        fails = False
+        fails = rested = False
         while True:
-            self._clock.wait(self._seal_now, self._until_seal_s())
+            self._clock.wait(self._seal_now, self._until_seal_s(soon=rested))
+            rested = False
             self._seal_now.clear()
             if self._stopping.is_set():
                 return
             self._discards.tell_rest()
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
+            sealed = self._pipeline.blocks_sealed
             try:
                 with self._assembler.lock:
                     self._assembler.flush_pending()
@@ -530,13 +547,33 @@ class BlockGenerator:
                 if not fails:
                     self._on_error("Error in sealing a block", error)
                 fails = True
+            else:
+                if rested := self._pipeline.blocks_sealed == sealed and not self._discards.is_busy:
+                    self._rest()
 
-    def _until_seal_s(self) -> float:
-        """Return how long to wait: about a block interval, not less than half of one."""
+    def _rest(self) -> None:
+        """Wait until something comes, after an interval in which nothing came."""
+        came = self._storing.came
+        # Who stores next asks for a lease, and so sets it. A thread that has a permit in hand just
+        # now does not: for that one it is looked.
+        self._storing.give_leases_back()
+        self.is_resting = True
+        while not self._clock.wait(came, _REST_S) and not self._assembler.open_records():
+            pass
+        self.is_resting = False
+        came.clear()
+        self.woken()
+
+    def _until_seal_s(self, *, soon: bool = False) -> float:
+        """Return how long to wait: about a block interval, not less than half of one.
+
+        Args:
+            soon: No block was sealed just now: until the end of this interval.
+        """
         interval_ms = self._options.block_interval_s * 1000
         lead_ms = min(_LEAD_MS, interval_ms / 5)
         left_ms = interval_ms - (self._clock.time_ms() + lead_ms) % interval_ms
-        if left_ms < interval_ms / 2:
+        if left_ms < interval_ms / 2 and not soon:
             left_ms += interval_ms
         return left_ms / 1000
 

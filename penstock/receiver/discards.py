@@ -202,6 +202,11 @@ class Discards:
             if self._budget is not None:
                 self._budget.begin()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether `tell_rest` is to be called soon: there is something to tell, or to look at."""
+        return bool(self._untold) or self._budget is not None
+
     def tell_rest(self, *, at_once: bool = False) -> None:
         """Tell how many records were discarded without being told, once in a while.
 

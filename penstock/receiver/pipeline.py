@@ -41,6 +41,8 @@ _log = logging.getLogger("penstock.receiver")
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _STEP_S = 1.0
+_IDLE_S = 60.0
+"""The longest wait for a block; a bound in case a wake-up is missed."""
 
 CALLBACK_S = 2.0
 """A callback that takes longer while `store` waits may itself wait for a lock around `store`."""
@@ -348,7 +350,7 @@ class BlockPipeline:
             while not queue:
                 if self._abandoned.is_set():
                     return None
-                self._moving.wait(_STEP_S)
+                self._moving.wait(_IDLE_S)
             if self._abandoned.is_set():
                 return None
             self._in_hand += 1

@@ -58,6 +58,7 @@ class RateStatus:
             self._generator = generator
             if self._version:
                 self._apply(generator)
+        generator.woken = self._due.set
         self._thread.start()
 
     def update(
@@ -140,7 +141,11 @@ class RateStatus:
             # for that. A newer version than this one is reported next.
             usage = generator.read_rate_usage(with_pipe=with_pipe)
             news = (replace(usage, pipe=None), version, is_held)
-            if with_pipe or news != told:
+            is_same = news == told
+            if with_pipe or not is_same:
                 self._report(usage, version, is_held)
                 told = news
-            self._due.wait(REPORT_INTERVAL_S)
+            left_s = REPORT_INTERVAL_S
+            if is_same and generator.is_resting:
+                left_s = max(left_s, pipe_at_s - time.monotonic())
+            self._due.wait(left_s)

@@ -238,6 +238,10 @@ class Storing:
         position_bytes: How large a position may be.
         check_active: Raises when nothing is taken now.
         validation: Says which records are discarded; None: each one is stored.
+
+    Attributes:
+        came: Set where something is about to be stored for which there was no lease, and by each
+            position and acknowledgement; others clear it.
     """
 
     def __init__(
@@ -259,6 +263,7 @@ class Storing:
         self._discards = discards
         self._position_bytes = position_bytes
         self._check_active = check_active
+        self.came = threading.Event()
         self._lease_lock = threading.Lock()
         self._doors_lock = threading.Lock()
         self._doors: list[StoreDoor] = []
@@ -470,6 +475,7 @@ class Storing:
                 advance, of records that may come later.
         """
         began = time.monotonic()
+        self.came.set()
         while True:
             self._check_open(door)
             if door.is_stopping and not self._limiter.passes_soon:
@@ -484,6 +490,8 @@ class Storing:
             except RateLimiterStoppedError:
                 door.refuse_waiting()
             if granted:
+                # It may have been cleared while this waited.
+                self.came.set()
                 self.waited_for_rate_s += time.monotonic() - began
                 return granted
 
@@ -537,6 +545,7 @@ class Storing:
 
     def _mark(self, position: Any, encoded: bytes | None, ack: Callable[[], None] | None) -> None:
         """Attach a position and an acknowledgement. The assembler's lock is held."""
+        self.came.set()
         self._assembler.mark(encoded, ack)
         if position is not None:
             self._last_position = position
@@ -763,6 +772,7 @@ class Storing:
         if letters is not None:
             letters += dropped
         elif dropped:
+            self.came.set()
             with self._assembler.lock:
                 with self._discards.stored_with(None):
                     for letter in dropped:

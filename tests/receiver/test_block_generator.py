@@ -28,7 +28,7 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import ReceiverStoppedError, WithLetters, storing
+from penstock.receiver import ReceiverStoppedError, WithLetters, block_generator, storing
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -223,6 +223,50 @@ def test_an_interval_without_records_makes_no_block(make):
         clock.advance(200)
     assert bench.finish() == []
     assert bench.driver.infos == []
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        pytest.param(lambda door, n: door.store(b"x"), id="record"),
+        pytest.param(lambda door, n: door.store(b"x", n), id="record with a position"),
+        pytest.param(lambda door, n: door.store([b"x", b"y"], None, print), id="records"),
+        pytest.param(lambda door, n: door.store([], n, print), id="position"),
+        pytest.param(lambda door, n: door.discard(b"x", "no", n), id="discarded"),
+    ],
+)
+def test_what_comes_after_a_rest_is_sealed_as_ever(make, monkeypatch, put):
+    monkeypatch.setattr(block_generator, "_REST_S", LONG_S)
+    bench = make(interval_s=0.01)
+    door = bench.generator.open_door()
+    for blocks in (1, 2):
+        await_rest(bench)
+        put(door, blocks)
+        bench.driver.wait_for(lambda blocks=blocks: len(bench.driver.infos) >= blocks)
+    await_rest(bench)
+    bench.finish()
+
+
+def await_rest(bench: Bench) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not bench.generator.is_resting:
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+
+
+def test_a_generator_that_waits_for_the_rate_is_woken_when_a_record_passes(make, monkeypatch):
+    monkeypatch.setattr(block_generator, "_REST_S", LONG_S)
+    limiter = RateLimiter()
+    limiter.set_paused(True)
+    bench = make(interval_s=0.01, limiter=limiter)
+    thread = threading.Thread(target=bench.generator.store, args=(b"x",), daemon=True)
+    thread.start()
+    while not limiter.statistics().waiting:
+        time.sleep(0.001)
+    await_rest(bench)
+    limiter.set_paused(False)
+    bench.driver.wait_for(lambda: bench.driver.infos)
+    thread.join(WAIT_S)
 
 
 def test_stop_ensures_correct_shutdown(make):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from penstock.receiver import ReceiverStoppedError
+from penstock.receiver import ReceiverStoppedError, rate_status
 from penstock.receiver.block_generator import RateUsage
 from penstock.receiver.rate_status import RateStatus
 from penstock.wire.messages import (
@@ -232,6 +233,8 @@ def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shar
 class Gate:
     """A generator of which only is known whether anything may pass."""
 
+    is_resting = False
+
     def __init__(self) -> None:
         self.is_paused = False
 
@@ -246,6 +249,39 @@ class Gate:
 
     def update_byte_rate(self, bytes_per_second: float | None) -> None:
         pass
+
+
+class RestingGenerator(Gate):
+    """Nothing comes to it until it is woken."""
+
+    is_resting = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records = 0
+        self.looks = threading.Semaphore(0)
+
+    def read_rate_usage(self, *, with_pipe: bool = False) -> RateUsage:
+        self.looks.release()
+        return RateUsage(self.records, 0.0, False, 0.0, 0)
+
+
+def test_a_generator_that_rests_is_looked_at_again_when_it_is_woken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rate_status, "PIPE_INTERVAL_S", 3600.0)
+    generator: Any = RestingGenerator()
+    told: queue.Queue[int] = queue.Queue()
+    status = RateStatus(0, lambda usage, version, is_held: told.put(usage.records))
+    status.start(generator)
+    for records in range(3):
+        assert told.get(timeout=WAIT_S) == records
+        # One look that finds something, one that finds the same.
+        for _ in range(2):
+            assert generator.looks.acquire(timeout=WAIT_S)
+        generator.records += 1
+        generator.woken()
+    status.stop(WAIT_S)
 
 
 class Held:
@@ -336,6 +372,8 @@ def test_a_pause_and_a_resume_of_somebody_who_did_not_hear_of_it_do_not_end_the_
 
 class HangingGenerator:
     """Its log's disk does not say how much is free."""
+
+    is_resting = False
 
     def __init__(self) -> None:
         self.is_asked = threading.Event()
