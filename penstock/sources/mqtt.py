@@ -48,7 +48,7 @@ _MOST = 4000
 
 class _Position(TypedDict):
     topics: list[str]
-    qos: int
+    qos: int | None
     unreleased: list[int]
 
 

@@ -225,6 +225,13 @@ def test_a_source_goes_on_from_its_own_positions_only(source: str) -> None:
             one._take_position(encode(position))
 
 
+def test_an_mqtt_receiver_goes_on_that_ended_before_its_subscription() -> None:
+    one = MqttReceiver("mqtt://host", "a", client_id="c", qos=2)
+    position = {"topics": [], "qos": None, "unreleased": [1, 2]}
+    one._take_position(encode(position))
+    assert one.lastPosition == position
+
+
 def test_a_receiver_whose_stream_has_the_position_of_another_source_is_not_tried_again() -> None:
     @receiver(positions=True)
     def records(ctx: Any) -> Any:
