@@ -28,7 +28,13 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import ReceiverStoppedError, WithLetters, block_generator, storing
+from penstock.receiver import (
+    ReceiverStoppedError,
+    WithLetters,
+    block_generator,
+    discards,
+    storing,
+)
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -213,7 +219,12 @@ def test_blocks_are_sealed_a_moment_before_batches_are_cut(make, interval_ms, ti
     generator = make(interval_s=interval_ms / 1000, clock=ManualClock(time_ms)).generator
     left_ms = generator._until_seal_s() * 1000
     assert interval_ms / 2 <= left_ms < 1.5 * interval_ms
-    assert -(time_ms + left_ms) % interval_ms == pytest.approx(min(10, interval_ms / 5), abs=1e-3)
+    lead_ms = pytest.approx(min(10, interval_ms / 5), abs=1e-3)
+    assert -(time_ms + left_ms) % interval_ms == lead_ms
+    # What comes after a rest is not for the interval after next.
+    left_ms = generator._until_seal_s(soon=True) * 1000
+    assert 0 < left_ms <= interval_ms
+    assert -(time_ms + left_ms) % interval_ms == lead_ms
 
 
 def test_an_interval_without_records_makes_no_block(make):
@@ -247,6 +258,26 @@ def test_what_comes_after_a_rest_is_sealed_as_ever(make, monkeypatch, put):
     bench.finish()
 
 
+def test_a_record_that_came_just_when_the_rest_began_is_sealed(make, monkeypatch):
+    monkeypatch.setattr(block_generator, "_REST_S", 0.01)
+    bench = make(interval_s=0.01)
+    await_rest(bench)
+    # Its thread had a permit, and stood before this line.
+    bench.generator._assembler.pending.append(b"x")
+    bench.driver.wait_for(lambda: bench.driver.infos)
+    assert bench.finish() == [b"x"]
+
+
+def test_a_generator_does_not_rest_while_it_has_something_to_tell(make, monkeypatch):
+    monkeypatch.setattr(block_generator, "_REST_S", LONG_S)
+    monkeypatch.setattr(discards, "_SPAN_S", 0.2)
+    bench = make(interval_s=0.01)
+    for _ in range(discards.TOLD_SINGLY + 1):
+        bench.generator.open_door().discard(b"x", "no")
+    await_rest(bench)
+    assert bench.errors[-1][0].startswith("1 more record")
+
+
 def await_rest(bench: Bench) -> None:
     end_s = time.monotonic() + WAIT_S
     while not bench.generator.is_resting:
@@ -259,10 +290,13 @@ def test_a_generator_that_waits_for_the_rate_is_woken_when_a_record_passes(make,
     limiter = RateLimiter()
     limiter.set_paused(True)
     bench = make(interval_s=0.01, limiter=limiter)
+    await_rest(bench)
+    woken = threading.Event()
+    bench.generator.woken = woken.set
     thread = threading.Thread(target=bench.generator.store, args=(b"x",), daemon=True)
     thread.start()
-    while not limiter.statistics().waiting:
-        time.sleep(0.001)
+    # Who waits is reported, too.
+    assert woken.wait(WAIT_S)
     await_rest(bench)
     limiter.set_paused(False)
     bench.driver.wait_for(lambda: bench.driver.infos)
