@@ -381,6 +381,16 @@ def test_behind_a_line_that_is_too_long_the_next_one_is_taken(end: bytes) -> Non
     ]
 
 
+def test_what_is_too_large_or_cut_is_shown_by_its_first_bytes_and_passed_over() -> None:
+    frames = Frames(1000)
+    large = b"<13>" + b"x" * 99_996
+    (refused,) = frames.feed(b"100000 " + large[:90_000])
+    assert refused.data == large[: 64 << 10]
+    assert list(frames.feed(large[90_000:] + b"7 <13>one")) == [Frame(b"<13>one")]
+    assert list(frames.feed(b"<13>cut")) == []
+    assert frames.rest() == Frame(b"<13>cut", "its connection ended before it did")
+
+
 def test_a_time_is_read_to_its_fraction_and_a_tag_may_have_an_empty_number() -> None:
     found = read_message("<13>Feb  5 17:32:18.25 web app[]: text", timezone.utc, NOW)
     assert found.time == at(2026, 2, 5, 17, 32, 18, 250_000)
