@@ -18,7 +18,7 @@ import pytest
 
 from penstock.receiver.base import ForeignPositionError
 from penstock.sources.formats import JsonFormat
-from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver
+from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver, _Confirmed
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
 from tests.services.postgres import PostgresServer, postgres_server
@@ -400,6 +400,26 @@ def test_a_position_of_another_slot_is_refused_for_good() -> None:
     receiver.lastPosition = place
     with pytest.raises(ForeignPositionError, match="than the replication slot slot: give"):
         receiver.onStart()
+
+
+def test_a_place_is_confirmed_when_all_that_is_stored_before_it_is_durable() -> None:
+    confirmed = _Confirmed(10)
+    confirmed.passed(15)
+    assert confirmed.lsn == 15
+    for _ in range(3):
+        confirmed.stored()
+    confirmed.passed(100)
+    assert confirmed.lsn == 15
+    confirmed.durable(0)  # A part of a transaction: its changes lie before no place yet.
+    assert confirmed.lsn == 15
+    confirmed.durable(20)
+    assert confirmed.lsn == 20
+    confirmed.durable(0)
+    assert confirmed.lsn == 100
+    confirmed.passed(50)
+    confirmed.stored()
+    confirmed.durable(60)
+    assert confirmed.lsn == 100
 
 
 def test_the_slot_is_told_of_what_is_durable_only(database: Database) -> None:
