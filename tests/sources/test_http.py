@@ -30,7 +30,9 @@ from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
+from penstock.receiver import RecordTooLargeError
 from penstock.sources import _http_server
+from penstock.sources._http_bodies import Content
 from penstock.sources._http_keys import Keys, entry_of
 from penstock.sources.formats import JsonFormat
 from penstock.sources.http import (
@@ -307,8 +309,9 @@ def test_a_request_is_answered_when_it_is_durable_and_not_sooner() -> None:
 def test_a_request_that_is_not_durable_in_time_is_to_be_sent_again() -> None:
     with serving(storeTimeout=0.05) as (running, address):
         running.hold()
-        answer = send(address, b"1", {"Idempotency-Key": "a"})
-        assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+        for _ in range(2):
+            answer = send(address, b"1", {"Idempotency-Key": "a"})
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
         running.go_on()
         until(lambda: send(address, b"1", {"Idempotency-Key": "a"}).status == 200)
         assert running.records == [b"1"]
@@ -443,6 +446,7 @@ def test_the_position_has_the_keys_that_are_remembered_and_few_more() -> None:
                 durable.set_result(None)
             loop.run_until_complete(asyncio.sleep(0))
             keys.stored()
+            assert len(changes) <= 2
             position = {**position, **changes}
             position = {name: chunk for name, chunk in position.items() if chunk is not None}
         known = Keys(200, position)
@@ -450,9 +454,51 @@ def test_the_position_has_the_keys_that_are_remembered_and_few_more() -> None:
         for number in stored[-200:]:
             assert known.find(entry_of("/", str(number), b"")) == (True, None)
         for number in stored[:-200]:
+            assert keys.find(entry_of("/", str(number), b"")) is None
             assert known.find(entry_of("/", str(number), b"")) is None
         assert sum(map(len, position.values())) <= (200 + 2 * 64) * 16
     loop.close()
+
+
+def test_no_more_keys_wait_to_be_durable_than_are_remembered() -> None:
+    with serving(keys=1) as (running, address), ThreadPoolExecutor(1) as pool:
+        running.hold()
+        first = pool.submit(send, address, b"1", {"Idempotency-Key": "a"})
+        running.wait_for_records(1)
+        refused = send(address, b"2", {"Idempotency-Key": "b"})
+        assert (refused.status, "requests with a key" in refused.text) == (503, True)
+        running.go_on()
+        assert first.result(HANG_S).status == 200
+
+
+def test_one_request_that_cannot_be_stored_is_refused_and_not_those_beside_it() -> None:
+    stored: list[bytes] = []
+
+    def store(data: bytes, position: object, ack: Callable[[], None], framing: str) -> None:
+        if b"large" in data:
+            raise RecordTooLargeError(100, 50)
+        stored.append(data)
+        ack()
+
+    receiver = HttpReceiver()
+    receiver.streamId = 0
+    receiver.store = store  # type: ignore[method-assign,assignment]
+
+    async def answers() -> list[object]:
+        server = _http_server.HttpServer(receiver)
+        futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+        bodies = (b"one\n", b"large\n", b"two\n")
+        server._store(
+            [
+                _http_server._Taken(Content(body, (), len(body)), (), None, future)
+                for body, future in zip(bodies, futures, strict=True)
+            ]
+        )
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    one, large, two = asyncio.run(answers())
+    assert (one, type(large), two) == (None, RecordTooLargeError, None)
+    assert stored == [b"one\n", b"two\n"]
 
 
 def test_the_records_of_a_key_are_in_one_block_or_refused() -> None:

@@ -8,6 +8,7 @@ import decimal
 import itertools
 import json
 import shutil
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.receiver import RecordTooLargeError
 from penstock.receiver.base import ForeignPositionError
+from penstock.sources._pgoutput import HEADER, Changes
 from penstock.sources.formats import JsonFormat
-from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver, _Confirmed
+from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver, _Coming, _Confirmed
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
 from tests.services.postgres import PostgresServer, postgres_server
@@ -420,6 +423,62 @@ def test_a_place_is_confirmed_when_all_that_is_stored_before_it_is_durable() -> 
     confirmed.stored()
     confirmed.durable(60)
     assert confirmed.lsn == 100
+
+
+def test_what_is_halved_has_its_own_places_and_confirms_the_end_when_all_is_durable() -> None:
+    stored: list[tuple[Any, Any, Callable[[], None]]] = []
+
+    def store(data: Any, position: Any, ack: Callable[[], None]) -> None:
+        if len(getattr(data, "records", data)) > 2:
+            raise RecordTooLargeError(100, 50, 5)
+        stored.append((data, position, ack))
+
+    receiver = PostgresReceiver("host=host", "slot", "p")
+    receiver._history = "1", "1"
+    receiver.store = store  # type: ignore[method-assign,assignment]
+    places = [(7, 1), (7, 2), (7, 3), (9, 1), (9, 2)]
+    columns = {name: [place[at] for place in places] for at, name in enumerate(("lsn", "place"))}
+    confirmed = _Confirmed(5)
+    receiver._store_table(pa.table(columns), [(b"bad", "why")], (9, 3), confirmed, 20)
+    assert [(each["lsn"], each["place"]) for _, each, _ in stored] == [(7, 2), (7, 3), (9, 3)]
+    assert [getattr(data, "letters", None) for data, _, _ in stored] == [
+        *(None, None),
+        [(b"bad", "why")],
+    ]
+    for _, _, ack in stored:
+        assert confirmed.lsn == 5
+        ack()
+    assert confirmed.lsn == 20
+
+
+@pytest.mark.parametrize(
+    ("after", "left"),
+    [
+        ((0, 0), [(10, 1), (10, 2), (10, 3), (20, 1)]),
+        ((10, 2), [(10, 3), (20, 1)]),
+        ((10, 3), [(20, 1)]),
+        ((15, 9), [(20, 1)]),
+        ((20, 1), []),
+    ],
+)
+def test_changes_up_to_the_place_are_left_out_and_no_others(
+    after: tuple[int, int], left: list[tuple[int, int]]
+) -> None:
+    coming = _Coming(Changes(pa.string()), after)
+    taken = []
+    for lsn, count in ((10, 3), (20, 1)):
+        coming.put(bytes(HEADER) + struct.pack(">cqqI", b"B", lsn, 0, 1))
+        for _ in range(count):
+            before = len(coming.changes)
+            coming.put(bytes(HEADER) + b"I")
+            coming.passed(99)  # Within a transaction, which says nothing of its changes.
+            if len(coming.changes) > before:
+                taken.append(coming.changes.place)
+        coming.put(bytes(HEADER) + struct.pack(">cBqqq", b"C", 0, lsn, lsn + 5, 0))
+        assert coming.end == lsn + 5
+    assert taken == left
+    coming.passed(99)
+    assert coming.end == 99
 
 
 def test_the_slot_is_told_of_what_is_durable_only(database: Database) -> None:
