@@ -24,7 +24,11 @@ def session(tmp_path: Path) -> Iterator[Session]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize(
+    "name",
+    # `make first-hour` makes all of them.
+    [pytest.param(name, marks=[pytest.mark.exhaustive] * (name == "running")) for name in MISTAKES],
+)
 def test_the_terminal_shows_of_mistakes_what_a_person_has_read(name: str, session: Session) -> None:
     assert differences(name, played(name, session)) == ""
     assert session.left() == []

@@ -21,7 +21,7 @@ from tests.services.rabbitmq import RabbitMQ
 from tests.sources.case_amqp import shared_server
 from tests.sources.cases import SECRET
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAST = {"spark.streaming.blockInterval": "20ms"}
 KINDS = ("classic", "quorum")
@@ -80,7 +80,11 @@ class Queue:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "ids", "claim"),
-    [("quorum", True, "exactly once"), ("classic", False, "at least once")],
+    [
+        ("quorum", True, "exactly once"),
+        # `test_every_source` kills receivers of classic queues.
+        pytest.param("classic", False, "at least once", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_ids_of_the_sender_keep_kills_from_doubling(
     server: RabbitMQ, kind: str, ids: bool, claim: Any

@@ -564,7 +564,7 @@ class Sender:
     ("kills", "has_keys"),
     [
         pytest.param(27, True, marks=pytest.mark.exhaustive),
-        pytest.param(9, False, marks=pytest.mark.long),
+        pytest.param(4, False, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
 )
 def test_a_kill_loses_nothing_and_doubles_nothing_that_has_a_key(

@@ -370,6 +370,7 @@ BLOCKS = {**SMALL, "spark.penstock.block.maxSize": "64k"}
 
 @pytest.mark.long
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_each_change_of_large_transactions_is_stored_once(server: PostgresServer) -> None:
     @contextlib.contextmanager
     def transactions() -> Iterator[Transactions]:
@@ -381,7 +382,7 @@ def test_each_change_of_large_transactions_is_stored_once(server: PostgresServer
         lambda source: source.database.receiver(),
         transactions,
         claim="exactly once",
-        kills=12,
+        kills=4,
         settings=BLOCKS,
     )
 

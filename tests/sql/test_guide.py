@@ -72,7 +72,7 @@ def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) 
     assert "Traceback" not in started.output
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/system/test_signals.py` ends programs so.
 def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:

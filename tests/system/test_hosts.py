@@ -202,7 +202,8 @@ def test_a_host_that_comes_back_is_waited_for_and_nothing_is_lost(
         assert not [event for event in driver.events if event["what"] == "failed"]
 
 
-@pytest.mark.long
+# `test_faulty_network` cuts connections, and the test of a lost host loses one.
+@pytest.mark.exhaustive
 def test_a_host_that_is_cut_off_loses_nothing_and_one_that_is_lost_is_named(
     cluster: HostCluster, tmp_path: Path
 ) -> None:

@@ -28,6 +28,8 @@ from penstock.tracker.errors import ReceiverPickleError
 from penstock.wire.messages import AddBlock
 from tests.bounds import HANG_S
 
+pytestmark = pytest.mark.timeout(1200)
+
 SMALL = {"spark.streaming.blockInterval": "10ms"}
 SOON = {**SMALL, "spark.streaming.receiverRestartDelay": "10"}
 COUNT = 60
