@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from penstock.sources.kafka import (
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka.engines import ENGINES
 from penstock.sources.kafka.params import KafkaParams
+from penstock.sources.kafka.records import TopicPartition as PenstockPartition
 from penstock.wire.messages import ReportError, StopReceiver
 from tests.receiver.conftest import run, shared, tracker
 from tests.receiver.running import Running, Tracker
@@ -136,6 +139,24 @@ def test_offsets_of_the_old_topic_are_not_committed_for_the_new_one(sc: Any, bro
         direct.stream.commitAsync(direct.ranges[1], lambda *outcome: told.append(outcome))
         program.run(1)
         assert told[2:] == [({(topic, 0): 20}, None)]
+
+
+def test_a_commit_is_not_tried_again_until_another_topic_has_the_name(broker: Kafka) -> None:
+    topic = broker.create_topic()
+    mine = PenstockPartition(topic, 0)
+    client = DriverClient(KafkaParams(params(broker, **{"group.id": f"g-{topic}"})), WAIT_S)
+    try:
+        assert client.committed([mine], WAIT_S) == {}
+        with broker.admin() as admin:
+            admin.delete_topics([topic])
+        creating = threading.Timer(0.5, broker.create, [topic])
+        creating.start()
+        with suppress(KafkaCommitError):
+            client.commit({mine: 5}, 5.0)
+        creating.join()
+        assert client.committed([mine], WAIT_S) == {}
+    finally:
+        client.close()
 
 
 @pytest.mark.parametrize("fails", [True, False])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter, itemgetter
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import kafka
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 _POSITION_MS = 50
 _ASK_MS = 5000
+_PAUSE_S = 0.1
 # What librdkafka and Kafka itself call the same things.
 _OTHER_NAMES = {
     "sasl_username": "sasl_plain_username",
@@ -167,10 +170,8 @@ class _DriverConnection(DriverConnection):
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        # The client's own asynchronous commit would tell of its outcome at a poll of the
-        # consumer, which never comes here.
         with translated_errors():
-            self._consumer.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
+            _commit(self._consumer, offsets, timeout_s)
 
     def close(self) -> None:
         self._consumer.close(autocommit=False, timeout_ms=1000)
@@ -217,7 +218,7 @@ class _Member(GroupMember):
 
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
         with translated_errors():
-            self._client.commit(_as_commit(offsets), timeout_ms=timeout_s * 1000)
+            _commit(self._client, offsets, timeout_s)
 
     def close(self) -> None:
         with translated_errors():
@@ -356,6 +357,43 @@ class KafkaPython(Engine):
 
 
 ENGINE = KafkaPython()
+
+
+def _commit(client: Any, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+    """Commit, and try again as the client's own `commit` does, but not while a topic is missing.
+
+    Offsets of one that was deleted would at last be committed for the next one of its name, whose
+    records before them no member would read.
+    """
+    end_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            _commit_once(client, offsets, end_s)
+        except errors.UnknownTopicOrPartitionError:
+            raise
+        except errors.RetriableError:
+            if time.monotonic() + _PAUSE_S > end_s:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
+
+
+def _commit_once(client: Any, offsets: Mapping[TopicPartition, int], end_s: float) -> None:
+    answered: SimpleQueue[object] = SimpleQueue()
+    left_s = max(0.0, end_s - time.monotonic())
+    find = client._coordinator.ensure_coordinator_ready
+    # Otherwise the answer would be that of looking for it.
+    if client.config["group_id"] is not None and not find(timeout_ms=left_s * 1000):
+        raise errors.KafkaTimeoutError("no coordinator of the group is found")
+    future = client.commit_async(_as_commit(offsets))
+    future.add_both(answered.put)
+    try:
+        answered.get(timeout=max(0.0, end_s - time.monotonic()))
+    except Empty:
+        raise errors.KafkaTimeoutError("no answer to a commit") from None
+    if future.failed():
+        raise future.exception
 
 
 def _as_commit(offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
