@@ -281,6 +281,15 @@ def test_curl_is_answered() -> None:
         assert [len(each) for each in running.wait_for_records(1)] == [3_000_000]
 
 
+def test_a_body_of_chunks_has_the_same_limit() -> None:
+    with serving(maxBody=10) as (running, address):
+        chunk = b"6\r\n123456\r\n"
+        head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+        assert b" 413 " in answer_to(address, head + 2 * chunk + b"0\r\n\r\n")
+        assert b" 200 " in answer_to(address, head + chunk + b"0\r\n\r\n")
+        assert running.records == [b"123456"]
+
+
 def test_a_sender_that_asks_first_is_told_to_go_on_or_is_refused() -> None:
     asks = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
     with serving(maxBody=10) as (running, address), connect(address) as client:
@@ -348,6 +357,13 @@ def test_bytes_in_memory_are_bounded_whatever_is_sent() -> None:
         running.go_on()
         assert first.result(HANG_S).status == 200
         until(lambda: send(address, b"y").status == 200)
+
+
+def test_what_was_refused_takes_no_memory_any_more() -> None:
+    with serving(maxWaiting=1000) as (_, address):
+        for _ in range(2):
+            assert send(address, b"{" * 2000, JSON).status == 400
+        assert send(address, b"1").status == 200
 
 
 def test_a_body_that_is_being_read_is_given_up_when_others_fill_the_memory() -> None:

@@ -472,7 +472,8 @@ def test_changes_up_to_the_place_are_left_out_and_no_others(
         for _ in range(count):
             before = len(coming.changes)
             coming.put(bytes(HEADER) + b"I")
-            coming.passed(99)  # Within a transaction, which says nothing of its changes.
+            coming.passed(99)  # Within a transaction, whose changes are still to come.
+            assert coming.end < 99
             if len(coming.changes) > before:
                 taken.append(coming.changes.place)
         coming.put(bytes(HEADER) + struct.pack(">cBqqq", b"C", 0, lsn, lsn + 5, 0))
