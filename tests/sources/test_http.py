@@ -487,11 +487,13 @@ def test_no_more_keys_wait_to_be_durable_than_are_remembered() -> None:
         assert first.result(HANG_S).status == 200
 
 
-def test_one_request_that_cannot_be_stored_is_refused_and_not_those_beside_it() -> None:
-    stored: list[bytes] = []
+def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that_of_no_other() -> (
+    None
+):
+    stored: list[Any] = []
 
-    def store(data: bytes, position: object, ack: Callable[[], None], framing: str) -> None:
-        if b"large" in data:
+    def store(data: Any, position: object, ack: Callable[[], None], *framing: str) -> None:
+        if b"large" in (data if framing else data[0]):
             raise RecordTooLargeError(100, 50)
         stored.append(data)
         ack()
@@ -499,22 +501,24 @@ def test_one_request_that_cannot_be_stored_is_refused_and_not_those_beside_it() 
     receiver = HttpReceiver()
     receiver.streamId = 0
     receiver.store = store  # type: ignore[method-assign,assignment]
+    bodies = [b"one\n", b"large\n", b"two\n"]
+    contents = [Content(body, (), len(body)) for body in bodies]
+    contents.insert(2, Content(None, [b"three"], 5))
 
     async def answers() -> list[object]:
         server = _http_server.HttpServer(receiver)
-        futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
-        bodies = (b"one\n", b"large\n", b"two\n")
-        server._store(
-            [
-                _http_server._Taken(Content(body, (), len(body)), (), None, future)
-                for body, future in zip(bodies, futures, strict=True)
-            ]
-        )
+        futures = [asyncio.get_running_loop().create_future() for _ in contents]
+        for content, future in zip(contents, futures, strict=True):
+            server._waiting.put(_http_server._Taken(content, (), None, future))
+        server._waiting.put(None)
+        server._storer.start()
+        server._storer.join(HANG_S)
+        assert not server._storer.is_alive()
         return await asyncio.gather(*futures, return_exceptions=True)
 
-    one, large, two = asyncio.run(answers())
-    assert (one, type(large), two) == (None, RecordTooLargeError, None)
-    assert stored == [b"one\n", b"two\n"]
+    one, large, three, two = asyncio.run(answers())
+    assert (one, type(large), three, two) == (None, RecordTooLargeError, None, None)
+    assert stored == [b"one\n", [b"three"], b"two\n"]
 
 
 def test_the_records_of_a_key_are_in_one_block_or_refused() -> None:
