@@ -450,6 +450,8 @@ def test_what_is_halved_has_its_own_places_and_confirms_the_end_when_all_is_dura
         assert confirmed.lsn == 5
         ack()
     assert confirmed.lsn == 20
+    confirmed.passed(30)
+    assert confirmed.lsn == 30
 
 
 @pytest.mark.parametrize(
