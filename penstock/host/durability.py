@@ -195,7 +195,7 @@ def checkpoint_address(directory: str) -> str:
             "spark.streaming.checkpoint.directory",
             directory,
             "a folder on a local file system, on HDFS such as hdfs://namenode:8020/checkpoints, or "
-            "on an object store such as s3://bucket/checkpoints",
+            "on S3 or a store that speaks its protocol such as s3://bucket/checkpoints",
         ) from None
 
 

@@ -86,7 +86,7 @@ class LogReport:
     """What `check` found, or what `repair` found and did.
 
     Attributes:
-        folder: The log's folder.
+        folder: The log's folder; its address, where that is not on this host.
         segments: One report per segment, in order.
         gaps: What is missing between them.
         unfinished: Names of files that are no segments yet, or no longer: left by a crash, or a
@@ -158,7 +158,9 @@ def check(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
         )
     unfinished = tuple(list_names(fs, folder)[1])
     aside = tuple(sorted(n for n in fs.list_folder(folder) if n.endswith(DAMAGED_SUFFIX)))
-    return LogReport(folder, tuple(reports), unfinished, tuple(_gaps(reader, aside)), aside=aside)
+    return LogReport(
+        fs.address(folder), tuple(reports), unfinished, tuple(_gaps(reader, aside)), aside=aside
+    )
 
 
 def _gaps(reader: LogReader, aside: Collection[str]) -> Iterator[Gap]:

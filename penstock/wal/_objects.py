@@ -3,7 +3,8 @@
 *A file is a chain of objects*, its parts: the part whose bytes begin at offset 4096 of ``NAME`` is
 the object ``NAME@000000000004096``. Each write is one object, so an append that returned is a
 whole object that the store has acknowledged; nothing is held back, whatever the sync policy. A file
-is as long as its parts lie end to end. What is another thing here than on a disk, and nowhere else:
+is as long as its last part reaches, or to its fence; where a part is lost it has zeros. What is
+another thing here than on a disk, and nowhere else:
 
 * **There is no append, so each part is made by "create if absent".** Whoever writes at an offset at
   which something is already is refused by the store, not by a clock.
@@ -53,6 +54,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import operator
 import os
 import secrets
 import threading
@@ -81,6 +83,7 @@ _LONGEST_PAUSE_S = 2.0
 _FENCE_TRIES = 1000
 _DELETED_AT_ONCE = 1000
 _DIGITS = 15
+_LOST = -1
 
 
 class ConditionsIgnoredError(OSError):
@@ -164,7 +167,7 @@ class ObjectFileSystem:
         raise StorageAwayError("another process writes it, and does not end", self.address(path))
 
     def truncate(self, path: str, size: int) -> None:
-        """Remove the parts behind a place, which must be where one begins; the last ones first.
+        """Remove the parts behind a place, where one must begin or end; the last ones first.
 
         It gets a fence there: a request for one of them that comes late is refused, and does not
         bring it back.
@@ -173,7 +176,8 @@ class ObjectFileSystem:
             parts = self.parts(path)
             if not parts.begins:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(path))
-            if size not in (*parts.begins[1:], parts.size):
+            ends = map(operator.add, parts.begins, parts.sizes)
+            if size not in (*parts.begins[1:], *ends, parts.size):
                 raise OSError(errno.EOPNOTSUPP, "an object is not cut", self.address(path))
             for begin in reversed(parts.begins):
                 if begin >= size:
@@ -356,20 +360,31 @@ class ObjectFileSystem:
 
     def parts(self, path: str) -> Parts:
         """Return what a file consists of."""
+        before: Parts | None = None
+        while True:
+            found = self._parts(path)
+            # What is made while a list is read may be in it without what was made before.
+            if found.first_hole is None or (before and found.first_hole == before.first_hole):
+                return found
+            before = found
+
+    def _parts(self, path: str) -> Parts:
         begins: list[int] = []
         sizes: list[int] = []
         size = 0
+        hole: int | None = None
         for key, length in self._list(path):
             begin = _split(key)[1]
-            if begin != size:
-                # Behind a gap lies what was abandoned, or what a removed file left.
-                break
+            if begin is None or begin < size or (begin and not begins):
+                break  # It has no name.
+            if begin > size and hole is None:
+                hole = size
             if not length:
-                return Parts(begins, sizes, size, is_fenced=True)
-            begins.append(size)
+                return Parts(begins, sizes, begin, is_fenced=True, first_hole=hole)
+            begins.append(begin)
             sizes.append(length)
-            size += length
-        return Parts(begins, sizes, size, is_fenced=False)
+            size = begin + length
+        return Parts(begins, sizes, size, is_fenced=False, first_hole=hole)
 
     def keys_of(self, path: str) -> list[str]:
         """Return the keys of all objects of a file, in order."""
@@ -416,13 +431,23 @@ class Parts:
         sizes: Their bytes.
         size: Its bytes.
         is_fenced: Nobody can write to it any more.
+        first_hole: Where the first part that is lost began, None when none is.
     """
 
-    def __init__(self, begins: list[int], sizes: list[int], size: int, *, is_fenced: bool) -> None:
+    def __init__(
+        self,
+        begins: list[int],
+        sizes: list[int],
+        size: int,
+        *,
+        is_fenced: bool,
+        first_hole: int | None = None,
+    ) -> None:
         self.begins = begins
         self.sizes = sizes
         self.size = size
         self.is_fenced = is_fenced
+        self.first_hole = first_hole
 
 
 def key_of(path: str) -> str:
@@ -511,11 +536,17 @@ class ObjectReadFile:
             return b""
         begins, sizes = self._parts.begins, self._parts.sizes
         pieces = []
-        for number in range(bisect_right(begins, offset) - 1, len(begins)):
+        for number in range(max(bisect_right(begins, offset) - 1, 0), len(begins)):
             begin, size = begins[number], sizes[number]
             if begin >= end:
                 break
-            pieces.append((begin, max(offset - begin, 0), min(end - begin, size)))
+            if begin > offset:
+                pieces.append((_LOST, offset, begin))
+            if begin + size > offset:
+                pieces.append((begin, max(offset - begin, 0), min(end - begin, size)))
+                offset = min(begin + size, end)
+        if offset < end:
+            pieces.append((_LOST, offset, end))
         threads_wanted = min(self._fs.reads_at_once, len(pieces))
         if threads_wanted == 1:
             return b"".join(map(self._read, pieces))
@@ -524,6 +555,9 @@ class ObjectReadFile:
 
     def _read(self, piece: tuple[int, int, int]) -> bytes:
         part, begin, end = piece
+        if part == _LOST:
+            # As on a disk: a reader finds no record there, and says so.
+            return bytes(end - begin)
         key = self._fs.part_key(self._path, part)
         return self._fs.call(lambda: self._fs.client.get_range(key, begin, end))
 

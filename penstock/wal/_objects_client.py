@@ -10,6 +10,7 @@ import contextlib
 import errno
 import html
 import importlib
+import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from typing import Any
 
 from penstock.wal._answers import StorageAwayError
 from penstock.wal._errors import MissingClientError
+
+_logger = logging.getLogger("penstock.wal")
 
 SCHEME = "s3://"
 _REQUEST_S = 60
@@ -141,8 +144,8 @@ class ObjectsClient:
 def _obstore(address: str) -> Any:
     try:
         return importlib.import_module("obstore")
-    except ImportError as error:
-        raise MissingClientError(address, "obstore", "penstock[s3]") from error
+    except ImportError:
+        raise MissingClientError(address, "obstore", "penstock[s3]") from None
 
 
 @contextlib.contextmanager
@@ -154,7 +157,9 @@ def _told(name: str, key: str) -> Iterator[None]:
         # A panic of the client is no `Exception`; Ctrl-C and the like go on.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise _of_kind(error, name if key == name else f"{name}/{key}") from error
+        # What it says besides is screenfuls, and would hide what is said here.
+        _logger.debug("%s", error)
+        raise _of_kind(error, name if key == name else f"{name}/{key}") from None
 
 
 def _of_kind(error: BaseException, address: str) -> OSError:

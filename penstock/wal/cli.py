@@ -30,6 +30,8 @@ _SHOWN = 10
 def wal() -> None:
     """Look into the segment log in a folder, and repair it.
 
+    FOLDER may be an address hdfs://... or s3://...
+
     repair puts damaged segments aside (renamed, not deleted); one that was cut short stays, without
     the record that is not whole. A torn tail is what a crash leaves of a record that was never
     acknowledged: no damage.
@@ -77,7 +79,7 @@ def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
 @wal.command(epilog=_EPILOG)
 @_folder
 def check(folder: str) -> int:
-    """Read every byte of the log in FOLDER, also hdfs://..., and report; changes nothing."""
+    """Read every byte of the log in FOLDER, and report; changes nothing."""
     fs, path = _log(folder)
     report = check_log(path, fs=fs)
     _print_report(report)

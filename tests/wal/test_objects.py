@@ -18,6 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from obstore.store import MemoryStore
 
 from penstock.wal import (
+    CorruptRecordError,
     LogFolderInUseError,
     LogOptions,
     LogReader,
@@ -313,6 +314,7 @@ def test_a_damaged_segment_is_put_aside() -> None:
     path = segment_path(FOLDER, places[0].segment)
     fs.client.replace(fs.part_key(path, places[1].offset), b"x" * 128)
     assert len(check(FOLDER, fs=fs).damages) == 1
+    assert check(FOLDER, fs=fs).folder == "s3://bucket/app/log"
     assert "put aside" in repair(FOLDER, fs=fs).actions[-1]
     assert payloads(fs, FOLDER) == [b"3"]
 
@@ -378,3 +380,56 @@ def test_a_killed_server_is_waited_for(tmp_path: Path) -> None:
         assert payloads(fs, FOLDER) == [b"a", b"b"]
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_a_part_that_somebody_removed_is_damage_and_no_end_of_the_log(is_fenced: bool) -> None:
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        places = [log.append(1, b"%d" % number) for number in range(3)]
+        path = segment_path(FOLDER, places[0].segment)
+        if is_fenced:
+            fs.settle([path])
+        fs.client.delete([fs.part_key(path, places[1].offset)])
+        with LogReader.open(FOLDER, fs=fs) as reader, pytest.raises(CorruptRecordError) as caught:
+            list(reader.records())
+        assert caught.value.offset == places[1].offset
+        assert [damage.segment for damage in check(FOLDER, fs=fs).damages] == [places[0].segment]
+        assert read_record(path, places[2].offset, fs=fs).payload == b"2"
+        with pytest.raises(CorruptRecordError):
+            read_record(path, places[1].offset, fs=fs)
+
+
+def test_a_file_ends_at_its_fence_also_when_its_last_part_is_lost() -> None:
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        places = [log.append(1, b"%d" % number) for number in range(3)]
+        path = segment_path(FOLDER, places[0].segment)
+        size = fs.parts(path).size
+        fs.settle([path])
+        fs.client.delete([fs.part_key(path, places[2].offset)])
+        assert (fs.parts(path).size, fs.parts(path).is_fenced) == (size, True)
+        assert payloads(fs, FOLDER) == [b"0", b"1"]
+        with another_host():
+            assert "cut unused space" in repair(FOLDER, fs=fs).actions[0]
+        assert fs.parts(path).size == places[2].offset
+
+
+def test_what_is_made_while_a_list_is_read_is_no_damage() -> None:
+    """A list may have an object without the one before it, which was made before it."""
+
+    class Overtaken(ObjectsClient):
+        hidden = ""
+
+        def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
+            hidden, self.hidden = self.hidden, ""
+            yield from (found for found in super().keys(folder, after) if found[0] != hidden)
+
+    client = Overtaken(MemoryStore(), "s3://bucket")
+    fs = ObjectFileSystem(client, "s3://bucket")
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        places = [log.append(1, b"%d" % number) for number in range(3)]
+        path = segment_path(FOLDER, places[0].segment)
+        client.hidden = fs.part_key(path, places[1].offset)
+        assert fs.parts(path).first_hole is None
+        assert len(fs.parts(path).begins) == 4

@@ -113,6 +113,8 @@ def test_each_answer_is_taken_for_what_it_is(
         said = raised(ask)
         assert answer_of(said) is answer
         assert said.filename == "s3://logs/key"
+        # Not the client's screenfuls above it in a traceback.
+        assert said.__suppress_context__
         code = re.search("<Code>(.*)</Code>", body)
         if code is not None and status != 301:
             assert f"{code[1]}: as it says (HTTP {status})" in str(said)
