@@ -223,7 +223,7 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
         if segment.closed or segment.is_damaged or segment.end >= segment.size:
             continue
         try:
-            fs.truncate(segment.path, segment.end)
+            fs.truncate(segment.path, segment.end, is_settled=True)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise

@@ -176,8 +176,18 @@ class FileSystem(Protocol):
         """
         ...
 
-    def truncate(self, path: str, size: int) -> None:
-        """Cut a file and return when the cut is on the disk."""
+    def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
+        """Cut a file and return when the cut is on the disk.
+
+        Args:
+            path: The file.
+            size: Its bytes from then on.
+            is_settled: The caller has the folder and has called `settle`. Otherwise another process
+                may have taken the folder over, and gone on from what would be cut off.
+
+        Raises:
+            OSError: It is not cut; EOPNOTSUPP says that it never is.
+        """
         ...
 
     def sync_file(self, path: str) -> None:
@@ -288,7 +298,7 @@ class LocalFileSystem:
     def settle(self, paths: Sequence[str]) -> None:
         """Do nothing: the lock of a dead writer ended with it, and files can always be read."""
 
-    def truncate(self, path: str, size: int) -> None:
+    def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.ftruncate(fd, size)

@@ -255,7 +255,7 @@ class HdfsFileSystem:
         except OSError as error:
             _logger.debug("the recovery of the lease of %s was not begun: %s", path, error)
 
-    def truncate(self, path: str, size: int) -> None:
+    def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
         # Of a file that was not closed the NameNode does not know the length yet.
         is_closed = not self._not_recovered(path)
         found = self.call(path, lambda: self._client.get_file_info(path))

@@ -166,18 +166,20 @@ class ObjectFileSystem:
             return
         raise StorageAwayError("another process writes it, and does not end", self.address(path))
 
-    def truncate(self, path: str, size: int) -> None:
-        """Remove the parts behind a place, where one must begin or end; the last ones first.
+    def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
+        """Put a fence at a place, where a part must begin or end: a late request is refused there.
 
-        It gets a fence there: a request for one of them that comes late is refused, and does not
-        bring it back.
+        What lies behind it is removed, the last parts first, if it is settled. Otherwise it stays,
+        and is void by the header of the next segment: who was replaced would remove here what its
+        successor has read.
         """
         for _ in range(_FENCE_TRIES):
             parts = self.parts(path)
             if not parts.begins:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(path))
             ends = map(operator.add, parts.begins, parts.sizes)
-            if size not in (*parts.begins[1:], *ends, parts.size):
+            is_place = size in (*parts.begins[1:], *ends, parts.size)
+            if not is_place or (parts.size > size and not is_settled):
                 raise OSError(errno.EOPNOTSUPP, "an object is not cut", self.address(path))
             for begin in reversed(parts.begins):
                 if begin >= size:

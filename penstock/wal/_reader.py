@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from types import TracebackType
 
 from penstock.wal._encryption import LogCipher
@@ -252,11 +253,9 @@ class LogReader:
             on_damage(info.damage)
             return
         reader = self._readers[info.number]
-        later = [
-            other
-            for other in self._readers.values()
-            if other.number > info.number and other.header.log_id == info.log_id
-        ]
+        # Up to one of another writer: who was replaced may have begun one more, too late.
+        behind = (other for other in self._readers.values() if other.number > info.number)
+        later = list(takewhile(lambda other: other.header.log_id == info.log_id, behind))
 
         def ended(end: SegmentEnd) -> None:
             if end.torn and info.number not in self._ends:

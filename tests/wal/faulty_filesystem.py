@@ -209,7 +209,7 @@ class FaultyFileSystem:
         with self._call("open"):
             return _FaultyReadFile(self, self._file(path))
 
-    def truncate(self, path: str, size: int) -> None:
+    def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
         with self._lock:
             file = self._file(path)
             try:

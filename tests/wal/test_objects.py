@@ -25,6 +25,7 @@ from penstock.wal import (
     LogWriteError,
     LogWriter,
     ObjectFileSystem,
+    StorageAwayError,
     check,
     locate,
     read_record,
@@ -433,3 +434,83 @@ def test_what_is_made_while_a_list_is_read_is_no_damage() -> None:
         client.hidden = fs.part_key(path, places[1].offset)
         assert fs.parts(path).first_hole is None
         assert len(fs.parts(path).begins) == 4
+
+
+class TakenOver(ObjectsClient):
+    """A client that calls `before` or `after` a PUT of a key that ends so, and answers nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), "s3://bucket")
+        self.key = ""
+        self.before = self.after = lambda: None
+
+    def create(self, key: str, data: bytes) -> None:
+        if not self.key or not key.endswith(self.key):
+            return super().create(key, data)
+        self.key = ""
+        self.before()
+        super().create(key, data)
+        self.after()
+        raise StorageAwayError("no answer", key)
+
+
+def test_who_was_replaced_removes_nothing_that_its_successor_has_read() -> None:
+    """Its write was done, and it gives up without an answer."""
+    client = TakenOver()
+    fs = ObjectFileSystem(client, "s3://bucket", patience_s=0)
+    others = ObjectFileSystem(client, "s3://bucket")
+    replaced = LogWriter.create(FOLDER, fs=fs, options=SMALL)
+    place = replaced.append(1, b"acknowledged")
+    read: list[bytes] = []
+    successors: list[LogWriter] = []
+
+    def take_over() -> None:
+        with another_host():
+            successors.append(LogWriter.create(FOLDER, fs=others, options=SMALL))
+        read.extend(payloads(others, FOLDER))
+
+    client.key, client.after = f"@{place.offset + 128:015d}", take_over
+    with pytest.raises(LogWriteError, match="no answer"):
+        replaced.append(1, b"done, and not acknowledged")
+    assert read == [b"acknowledged", b"done, and not acknowledged"]
+    with pytest.raises(LogWriteError, match="taken over"):
+        replaced.append(1, b"too late")
+    assert payloads(others, FOLDER) == read
+    replaced.close()
+    successors[0].close()
+    assert payloads(others, FOLDER) == read
+
+
+def test_a_segment_that_is_begun_too_late_makes_nothing_void() -> None:
+    """Its writer was paused between asking whether it has the log and beginning the segment."""
+    client = TakenOver()
+    fs = ObjectFileSystem(client, "s3://bucket", patience_s=0)
+    others = ObjectFileSystem(client, "s3://bucket")
+    replaced = LogWriter.create(FOLDER, fs=fs, options=SMALL)
+    place = replaced.append(1, b"acknowledged")
+    client.key = f"@{place.offset + 128:015d}"
+    with pytest.raises(LogWriteError, match="no answer"):
+        replaced.append(1, b"done, and not acknowledged")
+    # One number is spent without a segment.
+    client.key, client.before = "2.log@000000000000000", lambda: raise_away()
+    with pytest.raises(LogWriteError, match="not done"):
+        replaced.append(1, b"no segment")
+    read: list[bytes] = []
+    successors: list[LogWriter] = []
+
+    def take_over() -> None:
+        with another_host():
+            successors.append(LogWriter.create(FOLDER, fs=others, options=SMALL))
+        read.extend(payloads(others, FOLDER))
+
+    client.key, client.before = "3.log@000000000000000", take_over
+    with pytest.raises(LogWriteError):
+        replaced.append(1, b"too late")
+    assert read == [b"acknowledged", b"done, and not acknowledged"]
+    assert payloads(others, FOLDER) == read
+    successors[0].append(1, b"of the successor")
+    assert payloads(others, FOLDER) == [*read, b"of the successor"]
+
+
+def raise_away() -> None:
+    raise StorageAwayError("not done", "s3://bucket")
