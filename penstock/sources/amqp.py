@@ -7,7 +7,8 @@ What must hold
   that they came by, or not at all.
 * The ids of the last messages, with what they held, travel with the records as the stream's
   position. A message that the server gives again is known by that, and each that has an id is
-  stored once. One without comes twice when it had not been acknowledged.
+  stored once. One without comes twice when it had not been acknowledged; so does one that a queue
+  with priorities gives again behind `prefetch` newer ones.
 * No more messages are in hand than `prefetch`, and what one call of `store` has: those of a channel
   that is gone are given up, since the server gives them again.
 * A queue that is deleted, a consumer that is cancelled and a channel that is closed are reported.

@@ -22,6 +22,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.testing.driver import ReceiverTestError, TestDriver
+from penstock.wire.messages import RestartReceiver
 
 CRASH_POINTS = (
     "before store",
@@ -38,16 +39,16 @@ CRASH_POINTS = (
 
 Claim = Literal["at least once", "exactly once"]
 Kill = tuple[str, int]
-"""A step, and which time of coming there is the end; or `STOPPED`, and after how many records."""
+"""A step, and which time there is the end; or `STOPPED`, and after how many records each."""
 
 STOPPED = "stopped"
-"""In the place of a step: the attempt is stopped gracefully."""
+"""In the place of a step: the receiver is restarted in its process, and stopped gracefully."""
 
 _SHOWN = 10
 _MOST_TIMES = 4
 _MOST_BARREN = 10
 """Rounds one after the other in which no step was reached."""
-_STOP_S = 30.0
+_STOP_S = 120.0
 _LOOK_S = 0.05
 _AFTER_S = 0.5
 _START_S = 300.0
@@ -110,7 +111,7 @@ class CrashReport:
         seed: What its choices came from.
         rounds: Sources that were read to their end.
         kills: Kills by their step.
-        stops: Graceful stops between attempts.
+        stops: Attempts that were restarted in their process and stopped gracefully.
         records: Records that were checked.
         doubled: Records that came more than once, where the claim allows it.
     """
@@ -138,8 +139,8 @@ def crash_test(
     Each round has a source of its own, up to three kills, and a last attempt that is not killed.
     The steps of `CRASH_POINTS` are drawn, each at the first or a later time of coming there. A step
     that an attempt does not come to, since the source has ended, is no kill and is not counted. In
-    the first round and every second one after it an attempt more is stopped gracefully, as soon as
-    it has stored some records.
+    the first round and every second one after it an attempt more is restarted in its process as
+    soon as it has stored some records, and stopped gracefully after some more.
 
     Args:
         make_receiver: Makes the receiver of a source; called for each attempt.
@@ -175,9 +176,8 @@ def crash_test(
         outcome = trial.run(plan)
         if outcome.breaks(claim):
             plan, outcome = _shortest(trial, claim, plan, outcome)
-            story = tuple(_told(point, times) for point, times in plan)
             wrong = tuple(outcome.missing), tuple(outcome.doubled)
-            raise ClaimNotHeldError(claim, story, *wrong, outcome.errors)
+            raise ClaimNotHeldError(claim, outcome.story, *wrong, outcome.errors)
         barren = 0 if outcome.kills else barren + 1
         if barren > _MOST_BARREN:
             raise ReceiverTestError(
@@ -191,14 +191,18 @@ def crash_test(
     return CrashReport(seed, rounds, dict(done), stops, records, doubled)
 
 
-def _told(point: str, times: int) -> str:
+def _told(kill: Kill, was_killed: bool) -> str:
+    point, times = kill
     if point == STOPPED:
-        return f"stopped gracefully, after {times} records or more"
-    return f"killed at {point!r}, the time no. {times}"
+        return f"restarted, and stopped gracefully, after {times} records or more each time"
+    if was_killed:
+        return f"killed at {point!r}, the time no. {times}"
+    return f"stopped gracefully when nothing more came, before {point!r} for the time no. {times}"
 
 
 @dataclass(frozen=True)
 class _Outcome:
+    story: tuple[str, ...]
     kills: list[str]
     records: int
     missing: list[Any]
@@ -233,14 +237,14 @@ class _Trial(Generic[S]):
     ) -> None:
         self._make_receiver = make_receiver
         self._source = source
-        self._settings = settings
+        self._settings = {"spark.streaming.receiverRestartDelay": "100", **settings}
         self._idle_s = idle_s
 
     def run(self, plan: list[Kill]) -> _Outcome:
         with tempfile.TemporaryDirectory() as folder, self._source() as source:
             driver = TestDriver(Path(folder), self._settings)
             try:
-                killed = [kill[0] for kill in plan if self._attempt(driver, source, kill)]
+                was_killed = [self._attempt(driver, source, kill) for kill in plan]
                 self._attempt(driver, source, ("", 0))
                 found = driver.records()
             finally:
@@ -248,11 +252,13 @@ class _Trial(Generic[S]):
             expected = list(source.expected())
         missing, doubled = _more_of(expected, found), _more_of(found, expected)
         errors = tuple(dict.fromkeys(driver.errors))
-        return _Outcome(killed, len(found), missing, doubled, errors)
+        story = tuple(map(_told, plan, was_killed))
+        kills = [point for (point, _), was in zip(plan, was_killed, strict=True) if was]
+        return _Outcome(story, kills, len(found), missing, doubled, errors)
 
     def _attempt(self, driver: TestDriver, source: S, kill: Kill) -> bool:
         """Run an attempt until it is killed, or has stored all; return whether it was killed."""
-        launch = driver.launch(self._make_receiver(source))
+        launch, starts = driver.launch(self._make_receiver(source)), driver.starts
         command = [sys.executable, "-m", "penstock.testing.child"]
         # Receivers of test modules, which a test runner finds in its own ways.
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -270,6 +276,7 @@ class _Trial(Generic[S]):
             try:
                 child.stdin.write(pickle.dumps((launch, *kill)))
                 child.stdin.close()
+                _await_start(driver, starts, has_ended)
                 self._await_end(driver, source, has_ended, kill)
                 driver.stop(has_ended, _STOP_S)
             finally:
@@ -287,11 +294,8 @@ class _Trial(Generic[S]):
         self, driver: TestDriver, source: S, has_ended: Callable[[float], bool], kill: Kill
     ) -> None:
         """Wait until the child has ended or is to stop, all came, or none came for a long time."""
-        stop_at = driver.count + kill[1] if kill[0] == STOPPED else math.inf
-        began_s = time.monotonic()
-        while not (driver.is_registered or has_ended(_LOOK_S)):
-            if time.monotonic() > began_s + _START_S:
-                raise ReceiverTestError(f"the receiver did not start within {_START_S:g} s")
+        point, more = kill
+        act_at, is_to_restart = driver.count + more if point == STOPPED else math.inf, True
         count, since_s, has_all = -1, time.monotonic(), False
         while not has_ended(_LOOK_S):
             seen, count = count, driver.count
@@ -299,11 +303,24 @@ class _Trial(Generic[S]):
                 since_s = time.monotonic()
                 expected = list(source.expected())
                 has_all = count >= len(expected) and not _more_of(expected, driver.records())
-            if count >= stop_at:
-                return
+            if count >= act_at:
+                if not is_to_restart:
+                    return
+                starts, act_at, is_to_restart = driver.starts, count + more, False
+                driver.send(RestartReceiver("the crash test restarts it"))
+                _await_start(driver, starts, has_ended)
+                since_s = time.monotonic()
             # What comes twice, and the acknowledgements, come after all there is.
             if time.monotonic() > since_s + (_AFTER_S if has_all else self._idle_s):
                 return
+
+
+def _await_start(driver: TestDriver, starts: int, has_ended: Callable[[float], bool]) -> None:
+    """Wait until the receiver has started once more than so often, or its process has ended."""
+    end_s = time.monotonic() + _START_S
+    while driver.starts == starts and not has_ended(_LOOK_S):
+        if time.monotonic() > end_s:
+            raise ReceiverTestError(f"the receiver did not start within {_START_S:g} s")
 
 
 def _more_of(records: list[Any], others: list[Any]) -> list[Any]:

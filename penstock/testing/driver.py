@@ -95,7 +95,7 @@ class TestDriver:
         )
         self._known: set[str] = set()
         self._position = StandingPosition()
-        self._attempts = 0
+        self._starts = 0
         self._peer: Peer | None = None
         self._is_held = False
         self._waiting: list[PendingReply] = []
@@ -133,9 +133,9 @@ class TestDriver:
     def _answer(self, peer: Peer, message: Message) -> Reply:
         if isinstance(message, RegisterReceiver):
             self._peer = peer
-            self._attempts += 1
+            self._starts += 1
             self.events.append("registered")
-            return Registered(self._attempts << 32, self._position.value, None)
+            return Registered(self._starts << 32, self._position.value, None)
         if isinstance(message, AddBlock):
             for block in message.blocks:
                 if block.block_id not in self._known:
@@ -201,10 +201,10 @@ class TestDriver:
         self._server.resolve((reply, Ok()) for reply in waiting)
 
     @property
-    def is_registered(self) -> bool:
-        """Whether a receiver is connected."""
+    def starts(self) -> int:
+        """How often a receiver has registered: at each start, also in the same process."""
         with self.changed:
-            return self._peer is not None
+            return self._starts
 
     @property
     def count(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.testing import CRASH_POINTS, ClaimNotHeldError, ReceiverTestError, crash_test
 from penstock.testing import crashes as module
-from penstock.testing.crashes import STOPPED, Kill, _Outcome
+from penstock.testing.crashes import STOPPED, Kill, _Outcome, _told
 
 
 @pytest.fixture
@@ -29,7 +29,8 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[Kill]]]:
             def run(self, plan: list[Kill]) -> _Outcome:
                 plans.append(plan)
                 killed = [point for point, _ in plan if point != STOPPED] if kills else []
-                return _Outcome(killed, 10, *wrong(plan), ("first line\nand more",))
+                story = tuple(_told(kill, kills) for kill in plan)
+                return _Outcome(story, killed, 10, *wrong(plan), ("first line\nand more",))
 
         monkeypatch.setattr(module, "_Trial", Trial)
         return plans

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,8 @@ from penstock.testing import (
     crash_test,
     run_receiver,
 )
-from penstock.testing.crashes import _more_of
+from penstock.testing.crashes import STOPPED, _more_of, _told, _Trial
+from penstock.testing.driver import TestDriver
 from penstock.tracker.errors import ReceiverPickleError
 from penstock.wire.messages import AddBlock
 from tests.bounds import HANG_S
@@ -295,6 +298,26 @@ def test_where_a_receiver_listens_is_seen_while_it_does() -> None:
         assert running.addresses == ()
 
 
+def test_a_receiver_that_has_ended_listens_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before its connection is known to be gone."""
+    monkeypatch.setattr(TestDriver, "on_disconnect", lambda driver, peer: None)
+    with run_receiver(Listens()) as running:
+        running.wait_for_addresses()
+        running.stop()
+        assert running.addresses == ()
+
+
+def test_a_receiver_whose_connection_is_gone_listens_nowhere() -> None:
+    """As after a kill."""
+    with run_receiver(Listens()) as running:
+        running.wait_for_addresses()
+        driver: Any = running._driver
+        driver.on_disconnect(object())
+        assert running.addresses
+        driver.on_disconnect(driver._peer)
+        assert running.addresses == ()
+
+
 @pytest.mark.parametrize("stand", [RunningReceiver.hold, RunningReceiver.fill_disk])
 def test_what_is_held_or_full_at_the_end_goes_on_so_that_the_receiver_can_end(stand: Any) -> None:
     with feed() as source:
@@ -363,6 +386,46 @@ def test_what_a_schema_does_not_take_is_seen_as_discarded() -> None:
         assert running.wait_for_records(1) == ["one"]
         running.stop()
         assert [data for data, _ in running.discarded] == [b"two"]
+
+
+def test_a_receiver_is_restarted_in_its_process_before_it_is_stopped() -> None:
+    """What it has left of the start before may double or lose records."""
+    with feed() as source, run_receiver(Lines(source.address), settings=SOON) as running:
+        trial: _Trial[Any] = _Trial(Lines, feed, {}, idle_s=HANG_S)
+        given: Any = SimpleNamespace(expected=lambda: map(str, range(COUNT)))
+        driver, has_ended = running._driver, running._has_ended.wait
+        trial._await_end(driver, given, has_ended, (STOPPED, 1))
+        assert (driver.starts, running.events) == (2, ["registered"] * 2)
+        trial._await_end(driver, given, has_ended, ("", 0))
+        assert (driver.starts, running.records) == (2, source.expected())
+
+
+@pytest.mark.parametrize(
+    ("plan", "shown"),
+    [
+        (("stored", 3), "killed at 'stored', the time no. 3"),
+        ((STOPPED, 3), "restarted, and stopped gracefully, after 3 records or more each time"),
+    ],
+)
+def test_a_story_tells_what_happened(plan: Any, shown: str) -> None:
+    assert _told(plan, was_killed=True) == shown
+    assert "killed" not in _told(plan, was_killed=False)
+
+
+def test_what_is_reported_was_forced_to_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    forced = threading.Event()
+    force = os.fdatasync
+
+    def held(file: int) -> None:
+        assert forced.wait(HANG_S)
+        force(file)
+
+    monkeypatch.setattr(os, "fdatasync", held)
+    with feed() as source, run_receiver(Lines(source.address), settings=SMALL) as running:
+        assert source.has_given_all.wait(HANG_S)
+        assert not running.records
+        forced.set()
+        running.wait_for_records(COUNT)
 
 
 @pytest.mark.long
@@ -444,7 +507,7 @@ def test_a_wrong_receiver_is_shown_by_few_kills(wrong: type[Lines], claim: Any) 
     error = raised.value
     assert len(error.kills) <= 1, error
     if wrong is StoresAfterStop:
-        assert error.kills[0].startswith("stopped gracefully")
+        assert error.kills[0].startswith("restarted, and stopped gracefully")
     assert bool(error.missing) == (claim == "at least once")
     assert bool(error.doubled) == (claim == "exactly once")
 
