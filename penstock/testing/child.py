@@ -78,8 +78,25 @@ def main() -> None:
 
     Receiver._bind_store = bind_and_watch  # type: ignore[method-assign,assignment]
     fate.around(BlockPipeline, "put", "sealed", "")
-    fate.around(os, "fdatasync", "appended", "")
-    fate.around(LogWriter, "append_slot", "", "synced")
+    append, write = LogWriter.append_slot, os.pwritev
+    appending: set[int] = set()
+
+    def append_and_watch(log: LogWriter, *args: Any, **named: Any) -> Any:
+        appending.add(id(log))
+        place = append(log, *args, **named)
+        appending.discard(id(log))
+        fate.reach("synced")
+        return place
+
+    def write_and_watch(*args: Any) -> int:
+        count = write(*args)
+        # Not for what is written when a log is opened.
+        if appending:
+            fate.reach("appended")
+        return count
+
+    LogWriter.append_slot = append_and_watch  # type: ignore[method-assign,assignment]
+    os.pwritev = write_and_watch
     fate.around(TrackerClient, "add_blocks", "before report", "reported")
     fate.around(BlockPipeline, "_acknowledge", "before acknowledgement", "acknowledged")
     run_receiver(launch, ensure_block_server=lambda launch: None)

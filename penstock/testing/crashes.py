@@ -35,7 +35,7 @@ CRASH_POINTS = (
     "before acknowledgement",
     "acknowledged",
 )
-"""The steps of a record's way, in their order. ``appended``: written, not forced to the disk."""
+"""The steps of a record's way, in their order. ``appended``: written, which is not known yet."""
 
 Claim = Literal["at least once", "exactly once"]
 Kill = tuple[str, int]
