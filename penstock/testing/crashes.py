@@ -83,7 +83,8 @@ class ClaimNotHeldError(PenstockError, AssertionError):
         kills: tuple[str, ...],
         missing: tuple[object, ...],
         doubled: tuple[object, ...],
-        errors: tuple[str, ...] = (),
+        errors: tuple[str, ...],
+        idle_s: float,
     ) -> None:
         wrong = [
             f"{len(records)} {what}: {', '.join(map(repr, records[:_SHOWN]))}"
@@ -93,7 +94,8 @@ class ClaimNotHeldError(PenstockError, AssertionError):
         ]
         super().__init__(
             f"the claim {claim!r} does not hold: {'; '.join(wrong)}\n  "
-            + "\n  ".join([*(kills or ["without a kill"]), "then it ran to its end"])
+            + "\n  ".join(kills or ["without a kill"])
+            + f"\n  then it ran until all had come, or nothing for {idle_s:g} s"
             + "".join(f"\nit reported: {error.splitlines()[0]}" for error in errors[:_SHOWN])
         )
         self.claim = claim
@@ -177,7 +179,7 @@ def crash_test(
         if outcome.breaks(claim):
             plan, outcome = _shortest(trial, claim, plan, outcome)
             wrong = tuple(outcome.missing), tuple(outcome.doubled)
-            raise ClaimNotHeldError(claim, outcome.story, *wrong, outcome.errors)
+            raise ClaimNotHeldError(claim, outcome.story, *wrong, outcome.errors, idle_s)
         barren = 0 if outcome.kills else barren + 1
         if barren > _MOST_BARREN:
             raise ReceiverTestError(
