@@ -543,6 +543,41 @@ def test_a_server_can_shut_down_while_it_is_read(server: PostgresServer) -> None
     database.drop()
 
 
+def test_what_is_stored_and_not_confirmed_does_not_come_twice_after_a_cut(
+    database: Database,
+) -> None:
+    with run_receiver(database.receiver(), settings=SMALL) as running:
+        running.hold()
+        database.insert(1, 10)
+        running.wait_for_records(10)
+        cut = database.wait_until_read()
+        database.run("SELECT pg_terminate_backend(%s)", cut)
+        database.wait_for(lambda: database.state("active_pid") not in (None, cut), "another reader")
+        database.insert(11, 1)
+        running.go_on()
+        assert ids(running.wait_for_records(11)) == list(range(1, 12))
+
+
+def test_a_slot_that_another_moved_meanwhile_is_said(database: Database) -> None:
+    reader = f"reader_{database.name}"
+    database.run(f"CREATE ROLE {reader} LOGIN REPLICATION PASSWORD 'reader'")
+    conninfo = database.server.conninfo(database.name, "reader", user=reader)
+    with run_receiver(PostgresReceiver(conninfo, database.slot, "p"), settings=SMALL) as running:
+        database.insert(1, 1)
+        running.wait_for_records(1)
+        pid = database.wait_until_read()
+        database.run(f"ALTER ROLE {reader} NOLOGIN")
+        database.run("SELECT pg_terminate_backend(%s)", pid)
+        database.wait_for(lambda: not database.state("active"), "the slot is still read")
+        database.insert(2, 1)
+        database.run("SELECT pg_replication_slot_advance(%s, pg_current_wal_lsn())", database.slot)
+        database.run(f"ALTER ROLE {reader} LOGIN")
+        running.wait_for_error("changes in between are lost to this stream")
+        database.insert(3, 1)
+        assert ids(running.wait_for_records(2)) == [1, 3]
+    database.run(f"DROP ROLE {reader}")
+
+
 def test_a_server_that_says_nothing_is_left(database: Database) -> None:
     with run_receiver(database.receiver(timeout_s=1), settings=SMALL) as running:
         pid = database.wait_until_read()
