@@ -13,7 +13,7 @@ from penstock.receiver.slot import SlotLaunch
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, TrackerState
 from penstock.tracker._slots import slots_of
-from penstock.tracker.cluster import ExecutorLocation
+from penstock.tracker.cluster import ExecutorLocation, TaskEnd
 from penstock.wire import Client
 from penstock.wire.messages import (
     AttemptEnded,
@@ -36,9 +36,9 @@ def test_receivers_share_a_slot_in_order_with_those_that_wish_for_the_same_place
 
 
 def test_slots_begin_on_different_executors(tmp_path: Path) -> None:
-    executors = [ExecutorLocation("a", "1"), ExecutorLocation("a", "2"), ExecutorLocation("b", "3")]
+    executors = [ExecutorLocation("a", str(number)) for number in range(4)]
     cluster = ThreadCluster(is_local=False, executors=executors)
-    receivers = {number: (Source(), "Source") for number in range(12)}
+    receivers = {number: (Source(), "Source") for number in range(16)}
     with running_tracker(
         tmp_path,
         cluster=cluster,
@@ -101,6 +101,9 @@ def test_an_attempt_that_fails_alone_is_started_again_beside_its_mates(tmp_path:
         process.end(1, attempts[1])
         assert process.messages.empty()
         assert not cluster.has_more()
+        # Which has not ended the one that runs.
+        process.end(1, again[1], "Traceback (most recent call last):\nValueError: no")
+        process.started(1)
 
 
 def test_a_process_that_died_takes_its_attempts_along_and_no_others(tmp_path: Path) -> None:
@@ -160,6 +163,36 @@ def test_a_slot_ends_when_none_of_its_receivers_has_another_start(tmp_path: Path
         process.end(1, attempts[1])
         assert process.messages.get(timeout=WAIT_S) == StopReceiver()
         assert all(tracker.is_over(stream_id) for stream_id in range(3))
+        # One that connects only now would wait for ever.
+        assert isinstance(process.register(), Refused)
+
+
+def test_a_process_of_a_task_that_is_over_runs_nothing_more(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (_, cluster, _):
+        old = Process(slot_launch(cluster), 1, 0, 1, 2)
+        old.register()
+        attempts = old.started(0, 1, 2)
+        old.end(2, attempts[2])
+        # Its host is cut off from Spark, not from the driver's server.
+        fail_task(cluster)
+        launch = slot_launch(cluster)
+        assert launch.groups == [(0, 1)]
+        new = Process(launch, 1, 0, 1)
+        new.register()
+        new.started(0, 1)
+        assert isinstance(old.register(), Refused)
+        assert old.messages.empty()
+
+
+@pytest.mark.parametrize("end", list(TaskEnd))
+def test_receivers_whose_task_ended_before_them_start_again(tmp_path: Path, end: TaskEnd) -> None:
+    with shared_tracker(tmp_path) as (_, cluster, events):
+        first = slot_launch(cluster)
+        (running,) = cluster._running.values()
+        running.end.set_result(end)
+        if end is TaskEnd.ENDED:
+            assert events.until("error").lastError.endswith("the task of its slot has ended")
+        assert slot_launch(cluster).task != first.task
 
 
 @pytest.mark.parametrize("is_up", [False, True])
