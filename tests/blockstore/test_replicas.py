@@ -670,7 +670,7 @@ def test_a_block_is_fetched_from_the_second_host_when_the_first_is_gone(
             fetch_from_host(info, BlockAccess({"here": gone}, ApplicationLink(SECRET)))
 
 
-@pytest.mark.parametrize("kind", ["away", "stranger", "deleted", "deleted on both"])
+@pytest.mark.parametrize("kind", ["away", "stranger", "unwanted", "deleted", "deleted on both"])
 def test_a_host_that_is_away_is_waited_for_and_no_other(
     tmp_path: Path, other: OtherHost, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -688,7 +688,7 @@ def test_a_host_that_is_away_is_waited_for_and_no_other(
     if kind == "stranger":
         # While the host is away another application's server has its port.
         servers = {"here": stranger.address}
-    elif kind != "away":
+    elif kind.startswith("deleted"):
         servers = {"here": other.address, "other": other.address}
     looks = 0
     find = reader._find
@@ -706,7 +706,9 @@ def test_a_host_that_is_away_is_waited_for_and_no_other(
     payload = bytes(fetch_from_host(info, there))
     monkeypatch.setattr(reader, "_find", look)
     monkeypatch.setattr(reader, "_WAIT_PAUSE_S", 0.001)
-    access = BlockAccess(servers, ApplicationLink(SECRET), WAIT_S, wait_s=WAIT_S)
+    access = BlockAccess(
+        servers, ApplicationLink(SECRET), WAIT_S, wait_s=0.0 if kind == "unwanted" else WAIT_S
+    )
     try:
         if kind in ("away", "stranger"):
             with read_block(lost, access) as block:
