@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -439,6 +440,18 @@ def test_what_is_reported_was_forced_to_the_disk(monkeypatch: pytest.MonkeyPatch
             with contextlib.suppress(ReceiverTestError):
                 running.wait_for_records(1, 0.1)
         assert any(forced)
+
+
+def test_what_a_process_says_that_cannot_begin_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no such module >&2\nexit 3\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    large = Lines(bytes(1 << 20))
+    with pytest.raises(ReceiverTestError, match="ended with 3: no such module"):
+        crash_test(lambda source: large, feed, claim="exactly once", kills=1)
 
 
 @pytest.mark.long
