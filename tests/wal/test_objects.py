@@ -38,7 +38,7 @@ from penstock.wal.cli import wal as wal_command
 from tests.bounds import HANG_S
 from tests.services.http_faults import FaultyHttp
 from tests.services.versitygw import BUCKET, VersityServer, make_server
-from tests.wal.faulty_filesystem import FaultyFileSystem
+from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 from tests.wal.faulty_objects import FaultyObjectFileSystem, FaultyObjects
 from tests.wal.test_model import QUICK, LogMachine
 
@@ -514,3 +514,68 @@ def test_a_segment_that_is_begun_too_late_makes_nothing_void() -> None:
 
 def raise_away() -> None:
     raise StorageAwayError("not done", "s3://bucket")
+
+
+def test_a_fence_stays_where_its_file_was_removed_and_a_file_without_its_first_part_is_none() -> (
+    None
+):
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        path = segment_path(FOLDER, log.append(1, b"a").segment)
+        fs.settle([path])
+        with pytest.raises(LogWriteError, match="taken over"):
+            log.append(1, b"refused")
+        log.append(1, b"in the next segment")
+    fence = fs.keys_of(path)[-1]
+    fs.client.delete([fs.part_key(path, 0)])
+    assert fs.parts(path).begins == []
+    with pytest.raises(FileNotFoundError):
+        fs.open(path)
+    LogWriter.create(FOLDER, fs=fs, options=SMALL).close()
+    assert fs.keys_of(path) == [fence]
+
+
+def test_a_folder_has_one_epoch_and_the_newest() -> None:
+    fs = in_memory()
+    for number in (1, 2, 3):
+        LogWriter.create(FOLDER, fs=fs, options=SMALL).close()
+        assert fs.keys_of(f"{FOLDER}/LOCK") == [f"app/log/LOCK@{number:015d}"]
+
+
+def test_a_log_that_was_let_go_while_the_store_was_away_can_be_taken_by_its_process() -> None:
+    fs = in_memory()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fs, "answers", lambda path: False)
+        LogWriter.create(FOLDER, fs=fs).close()
+    LogWriter.create(FOLDER, fs=fs).close()
+
+
+def test_a_file_takes_no_more_after_a_write_that_failed() -> None:
+    objects = FaultyObjects()
+    fs = ObjectFileSystem(objects, "s3://bucket", patience_s=0)
+    file = fs.create("/file", direct=False)
+    objects.failures.append(5)
+    with pytest.raises(OSError, match="made to fail"):
+        file.write(0, [b"a"], sync=True)
+    with pytest.raises(OSError, match="written at the end"):
+        file.write(0, [b"a"], sync=True)
+    with pytest.raises(OSError, match="an earlier write failed"):
+        file.sync()
+
+
+def test_a_rename_gives_the_name_last_and_replaces_no_file_of_several_objects() -> None:
+    objects = FaultyObjects()
+    fs = ObjectFileSystem(objects, "s3://bucket", patience_s=0)
+    file = fs.create("/from", direct=False)
+    file.write(0, [b"a"], sync=True)
+    file.write(1, [b"b"], sync=True)
+    with pytest.raises(OSError, match="not replaced at once"):
+        fs.rename("/from", "/from", replace=True)
+    objects.crash_after = 3  # The list, and both requests of the last part.
+    with pytest.raises(SimulatedCrashError):
+        fs.rename("/from", "/to")
+    objects.restart()
+    assert fs.parts("/to").begins == []
+    fs.rename("/from", "/to")
+    assert fs.open("/to").read(0, 9) == b"ab"
+    assert fs.parts("/from").begins == []
