@@ -22,8 +22,10 @@ from tests.services.jars import JarsMissingError, jars
 from tests.services.jvm import hasten
 
 # The gate runs the same examples each time; CONTRIBUTING tells how to try others.
-hypothesis.settings.register_profile("same", derandomize=True)
-hypothesis.settings.register_profile("other")
+# Nothing is asserted of the time that examples take to be made, either.
+_PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("same", derandomize=True, **_PATIENT)
+hypothesis.settings.register_profile("other", **_PATIENT)
 hypothesis.settings.load_profile("same")
 
 hasten(os.environ)

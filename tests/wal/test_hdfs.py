@@ -302,6 +302,7 @@ def test_appends_go_on_when_a_data_node_is_killed(hdfs: Hdfs) -> None:
         hdfs.kill_data_node(0)
         for payload in written[10:]:
             _append_until_taken(log, payload)
+    hdfs.mend()
     # HDFS itself ends a segment that took no more, in its own time.
     with settled(*locate(folder)):
         assert payloads(folder) == written
