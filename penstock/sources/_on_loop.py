@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -119,6 +119,25 @@ class LoopReceiver(Receiver):
             ended = f"Source ended: {name} of receiver {self.streamId} gets no more records"
             self.reportError(ended)
             self._attached().finish(ended)
+
+
+async def within(awaited: Awaitable[T], timeout_s: float | None) -> T:
+    """Return what it gives, as `asyncio.wait_for` does.
+
+    That one forgets a cancellation which comes together with the result, before Python 3.12: a
+    receiver that was stopped just then would go on for ever.
+
+    Raises:
+        asyncio.TimeoutError: It has not given anything within that time, and is cancelled.
+    """
+    task = asyncio.ensure_future(awaited)
+    try:
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None = None) -> None:

@@ -39,7 +39,7 @@ from penstock._arguments import as_count, refused
 from penstock.errors import PenstockError, text_of
 from penstock.receiver import RecordTooLargeError
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
-from penstock.sources._on_loop import Batches, LoopReceiver
+from penstock.sources._on_loop import Batches, LoopReceiver, within
 from penstock.sources._urls import trusting
 from penstock.sources.formats import ValueFormat
 
@@ -619,7 +619,7 @@ class _Connection:
         """
         if not self.arrived:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), timeout_s)
+                await within(self._changed.wait(), timeout_s)
         self._changed.clear()
         found = list(self.arrived)
         self.arrived.clear()
@@ -640,7 +640,7 @@ async def _answer(connection: _Connection, taken: _Taken, every_s: float) -> Non
     with contextlib.suppress(Error, OSError):
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(taken.has_due.wait(), max(0.0, next_s - time.monotonic()))
+                await within(taken.has_due.wait(), max(0.0, next_s - time.monotonic()))
             taken.has_due.clear()
             while taken.due:
                 await publish(taken.due.popleft())

@@ -28,7 +28,7 @@ from penstock.receiver import RecordTooLargeError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._common import Messages, Reconnecting
 from penstock.sources._event_stream import Event, EventStreamParser
-from penstock.sources._on_loop import Batches, LoopReceiver
+from penstock.sources._on_loop import Batches, LoopReceiver, within
 from penstock.sources._urls import check_tls_files, check_url, shown_url, trusting
 from penstock.sources.formats import ValueFormat
 
@@ -158,7 +158,7 @@ class ServerSentEventsReceiver(LoopReceiver):
         if parser.last_id:
             headers["Last-Event-ID"] = parser.last_id
         asking = session.get(self.url, headers=headers)
-        async with await asyncio.wait_for(asking, _CONNECT_S) as response:
+        async with await within(asking, _CONNECT_S) as response:
             if response.status == _NO_CONTENT:
                 return False
             if response.status != 200 or response.content_type != "text/event-stream":
@@ -181,7 +181,7 @@ class ServerSentEventsReceiver(LoopReceiver):
 
     async def _chunk(self, response: aiohttp.ClientResponse) -> bytes:
         try:
-            return await asyncio.wait_for(response.content.readany(), self.silence)
+            return await within(response.content.readany(), self.silence)
         except asyncio.TimeoutError:
             raise ConnectionError(f"nothing came for {self.silence:g} s") from None
 

@@ -17,6 +17,7 @@ from penstock.receiver import ReceiverContext, RecordTooLargeError, receiver
 from penstock.receiver.base import ForeignPositionError
 from penstock.sources import _common
 from penstock.sources._common import Messages, Reconnecting, in_halves
+from penstock.sources._on_loop import within
 from penstock.sources.amqp import AmqpReceiver
 from penstock.sources.formats import JsonFormat
 from penstock.sources.growing_files import GrowingFilesReceiver
@@ -244,5 +245,23 @@ def test_a_receiver_whose_stream_has_the_position_of_another_source_is_not_tried
         running.stop()
         running._receiver = POSITIONS[0][0]
         running.start()
+        with pytest.raises(ReceiverTestError, match="before the receiver ended"):
+            running.wait_for_records(2)
         with pytest.raises(ReceiverTestError, match=r"cannot work: .* another name"):
             opened.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "together"])
+def test_a_receiver_that_is_stopped_waits_for_nothing_any_more(moment: str) -> None:
+    async def stop() -> None:
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        waiting = asyncio.ensure_future(within(answer, HANG_S))
+        await asyncio.sleep(0.01)
+        if moment == "together":
+            answer.set_result(1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert answer.done()
+
+    asyncio.run(stop())

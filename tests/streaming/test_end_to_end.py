@@ -66,11 +66,12 @@ class Streams:
 
 @pytest.fixture
 def streams(sc: Any) -> Iterator[Streams]:
+    before = set(threading.enumerate())
     made = Streams(sc)
     yield made
     made.ssc.stop(stopSparkContext=False)
-    left = [t.name for t in threading.enumerate() if t.name.startswith("penstock-")]
-    assert left == []
+    left = set(threading.enumerate()) - before
+    assert [t.name for t in left if t.name.startswith("penstock-")] == []
 
 
 def scratch_folders(sc: Any) -> list[Path]:

@@ -31,8 +31,19 @@ from tests.streaming.checkpoint.stored import ledger_of
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
+_OTHERS: set[threading.Thread] = set()
+"""Those of tests before, in the same process: one may still hang in a service."""
+
+
+@pytest.fixture(autouse=True)
+def threads_of_others() -> None:
+    _OTHERS.clear()
+    _OTHERS.update(threading.enumerate())
+
+
 def own_threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("penstock-")]
+    found = (t for t in threading.enumerate() if t not in _OTHERS)
+    return [t.name for t in found if t.name.startswith("penstock-")]
 
 
 def nothing(rdd: Any) -> None:

@@ -97,10 +97,12 @@ class Program(StreamingListener):
 
 @pytest.fixture
 def program(sc: Any) -> Iterator[Program]:
+    before = set(threading.enumerate())
     made = Program(sc)
     yield made
     made.ssc.stop(stopSparkContext=False)
-    assert [t.name for t in threading.enumerate() if t.name.startswith("penstock-")] == []
+    left = set(threading.enumerate()) - before
+    assert [t.name for t in left if t.name.startswith("penstock-")] == []
 
 
 @pytest.fixture
