@@ -69,7 +69,8 @@ context = Context()
 if mode == "with":
     with context:
         context.start()
-        stopped.wait(60)
+        with changed:  # In steps: a signal that comes just before a wait does not end it.
+            wait_for(changed, stopped.is_set, 60)
 elif mode == "with ends":
     with context:
         context.start()

@@ -565,7 +565,7 @@ def test_a_file_takes_no_more_after_a_write_that_failed() -> None:
 
 def test_a_rename_gives_the_name_last_and_replaces_no_file_of_several_objects() -> None:
     objects = FaultyObjects()
-    fs = ObjectFileSystem(objects, "s3://bucket", patience_s=0)
+    fs = ObjectFileSystem(objects, "s3://bucket", patience_s=HANG_S)
     file = fs.create("/from", direct=False)
     file.write(0, [b"a"], sync=True)
     file.write(1, [b"b"], sync=True)
