@@ -7,7 +7,7 @@
 PYTHON ?=
 VENV   ?= .venv
 ARGS   ?=
-LANES  ?= 4
+LANES  ?= 3
 
 BIN    := $(VENV)/bin
 # The names of stamps hold a checksum: set-up runs again when, and only when, these files change.
@@ -159,6 +159,8 @@ test-slow: services ## run the tests of `make test` on a machine slowed to a qua
 test-all: services s3 ## run all tests, with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
+# Its tests wait more than they calculate.
+test-fast: LANES = 4
 test-fast: $(call with,test) java ## run the part of the suite that takes less than two minutes
 	@$(PYTEST) -m "not slow and not long and not exhaustive" $(ARGS)
 
