@@ -146,7 +146,7 @@ services: $(call with,test) java redis browser prometheus sources
 	@$(BIN)/python tests/services/jars.py
 	@$(BIN)/python -m tests.services.jvm
 
-test: services ## run the tests, in at most eight minutes on two quiet cores
+test: services ## run the tests, in eight minutes and two of set-up on two quiet cores
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
