@@ -38,7 +38,7 @@ from penstock.sources._http_bodies import (
     unpack,
 )
 from penstock.sources._http_keys import Keys, entry_of
-from penstock.sources._on_loop import resolve
+from penstock.sources._on_loop import resolve, retrieved
 from penstock.sources._selecting import server_tls
 from penstock.sources._signatures import SignatureError
 from penstock.threads import OwnedThread
@@ -303,7 +303,7 @@ class HttpServer:
         durable = loop.create_future()
         if entry is not None:
             self._keys.add(entry, durable)
-        durable.add_done_callback(_retrieved)
+        durable.add_done_callback(retrieved)
         hand.keep_until(durable)
         envelope = _envelope(request, key) if receiver.messages.has_envelope else ()
         self._waiting.put(_Taken(content, envelope, entry, durable))
@@ -493,12 +493,6 @@ class _Hand:
 def _let_go(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
-
-
-def _retrieved(durable: asyncio.Future[None]) -> None:
-    """Let asyncio not complain of an error that nobody waits for any more."""
-    if not durable.cancelled():
-        durable.exception()
 
 
 def _refusal_of(error: RefusedBodyError | SignatureError) -> Refusal:

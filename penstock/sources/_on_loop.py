@@ -138,6 +138,13 @@ async def within(awaited: Awaitable[T], timeout_s: float | None) -> T:
         return task.result()
     finally:
         task.cancel()
+        task.add_done_callback(retrieved)
+
+
+def retrieved(done: asyncio.Future[Any]) -> None:
+    """Let asyncio not complain of an error that nobody waits for any more."""
+    if not done.cancelled():
+        done.exception()
 
 
 def resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None = None) -> None:

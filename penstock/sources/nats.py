@@ -227,9 +227,9 @@ class NatsReceiver(LoopReceiver):
             if helper is not None:
                 helper.cancel()
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(_take_leave(connection, taken), _END_S)
+                await within(_take_leave(connection, taken), _END_S)
             with contextlib.suppress(Exception):
-                await asyncio.wait_for(client.close(), _END_S)
+                await within(client.close(), _END_S)
 
     async def _connect(self, connection: _Connection, is_tls: bool) -> None:
         from nats.errors import NoServersError

@@ -83,8 +83,10 @@ def main() -> None:
 
     def append_and_watch(log: LogWriter, *args: Any, **named: Any) -> Any:
         appending.add(id(log))
-        place = append(log, *args, **named)
-        appending.discard(id(log))
+        try:
+            place = append(log, *args, **named)
+        finally:
+            appending.discard(id(log))
         fate.reach("synced")
         return place
 

@@ -443,6 +443,9 @@ class TakenOver(ObjectsClient):
         super().__init__(MemoryStore(), "s3://bucket")
         self.key = ""
         self.before = self.after = lambda: None
+        self.others = ObjectFileSystem(self, "s3://bucket")
+        self.successor: LogWriter | None = None
+        self.read: list[bytes] = []
 
     def create(self, key: str, data: bytes) -> None:
         if not self.key or not key.endswith(self.key):
@@ -453,39 +456,36 @@ class TakenOver(ObjectsClient):
         self.after()
         raise StorageAwayError("no answer", key)
 
+    def take_over(self) -> None:
+        """Write the log from another host, and read what it has."""
+        with another_host():
+            self.successor = LogWriter.create(FOLDER, fs=self.others, options=SMALL)
+        self.read = payloads(self.others, FOLDER)
+
 
 def test_who_was_replaced_removes_nothing_that_its_successor_has_read() -> None:
     """Its write was done, and it gives up without an answer."""
     client = TakenOver()
     fs = ObjectFileSystem(client, "s3://bucket", patience_s=0)
-    others = ObjectFileSystem(client, "s3://bucket")
     replaced = LogWriter.create(FOLDER, fs=fs, options=SMALL)
     place = replaced.append(1, b"acknowledged")
-    read: list[bytes] = []
-    successors: list[LogWriter] = []
-
-    def take_over() -> None:
-        with another_host():
-            successors.append(LogWriter.create(FOLDER, fs=others, options=SMALL))
-        read.extend(payloads(others, FOLDER))
-
-    client.key, client.after = f"@{place.offset + 128:015d}", take_over
+    client.key, client.after = f"@{place.offset + 128:015d}", client.take_over
     with pytest.raises(LogWriteError, match="no answer"):
         replaced.append(1, b"done, and not acknowledged")
-    assert read == [b"acknowledged", b"done, and not acknowledged"]
+    assert client.read == [b"acknowledged", b"done, and not acknowledged"]
     with pytest.raises(LogWriteError, match="taken over"):
         replaced.append(1, b"too late")
-    assert payloads(others, FOLDER) == read
+    assert payloads(client.others, FOLDER) == client.read
     replaced.close()
-    successors[0].close()
-    assert payloads(others, FOLDER) == read
+    assert client.successor is not None
+    client.successor.close()
+    assert payloads(client.others, FOLDER) == client.read
 
 
 def test_a_segment_that_is_begun_too_late_makes_nothing_void() -> None:
     """Its writer was paused between asking whether it has the log and beginning the segment."""
     client = TakenOver()
     fs = ObjectFileSystem(client, "s3://bucket", patience_s=0)
-    others = ObjectFileSystem(client, "s3://bucket")
     replaced = LogWriter.create(FOLDER, fs=fs, options=SMALL)
     place = replaced.append(1, b"acknowledged")
     client.key = f"@{place.offset + 128:015d}"
@@ -495,21 +495,14 @@ def test_a_segment_that_is_begun_too_late_makes_nothing_void() -> None:
     client.key, client.before = "2.log@000000000000000", lambda: raise_away()
     with pytest.raises(LogWriteError, match="not done"):
         replaced.append(1, b"no segment")
-    read: list[bytes] = []
-    successors: list[LogWriter] = []
-
-    def take_over() -> None:
-        with another_host():
-            successors.append(LogWriter.create(FOLDER, fs=others, options=SMALL))
-        read.extend(payloads(others, FOLDER))
-
-    client.key, client.before = "3.log@000000000000000", take_over
+    client.key, client.before = "3.log@000000000000000", client.take_over
     with pytest.raises(LogWriteError):
         replaced.append(1, b"too late")
-    assert read == [b"acknowledged", b"done, and not acknowledged"]
-    assert payloads(others, FOLDER) == read
-    successors[0].append(1, b"of the successor")
-    assert payloads(others, FOLDER) == [*read, b"of the successor"]
+    assert client.read == [b"acknowledged", b"done, and not acknowledged"]
+    assert payloads(client.others, FOLDER) == client.read
+    assert client.successor is not None
+    client.successor.append(1, b"of the successor")
+    assert payloads(client.others, FOLDER) == [*client.read, b"of the successor"]
 
 
 def raise_away() -> None:
