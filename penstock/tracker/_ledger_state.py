@@ -16,11 +16,23 @@ from itertools import chain
 from penstock.position_changes import StandingPosition
 from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
 from penstock.tracker._events import (
+    AttemptEndEvent,
     AttemptRegistrationEvent,
     BatchAllocationEvent,
+    BatchCleanupEvent,
+    BatchCompletionEvent,
+    BatchReturnEvent,
+    BlockAdditionEvent,
     CheckpointEvent,
     ConsumerEvent,
+    ConsumerRemovalEvent,
+    Event,
+    PlaceReleaseEvent,
+    RetainedReleaseEvent,
+    StreamKeepingEvent,
+    StreamNamesEvent,
     block_number,
+    blocks_of,
     number_ranges,
 )
 from penstock.tracker._kept_blocks import Consumer, KeptBlocks
@@ -224,6 +236,47 @@ class LedgerState:
         )
 
     # -- events --------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> Sequence[ReceivedBlockInfo]:
+        """Apply an event of the driver log, one that was just written or one of a recovery.
+
+        Returns:
+            The blocks that it released; `releases` turns them into deletions.
+
+        Raises:
+            LedgerError: It cannot follow what the ledger knows.
+        """
+        if isinstance(event, BlockAdditionEvent):
+            self.add(event.attempt, blocks_of(event), [row.added_ms for row in event.rows])
+        elif isinstance(event, BatchAllocationEvent):
+            self.allocate(event)
+        elif isinstance(event, BatchCompletionEvent):
+            self.note_complete(event.batches)
+        elif isinstance(event, BatchCleanupEvent):
+            return self.clean(event.batches, event.retained_ms)
+        elif isinstance(event, BatchReturnEvent):
+            self.give_back(event.batches)
+        elif isinstance(event, AttemptRegistrationEvent):
+            self.register(event)
+        elif isinstance(event, AttemptEndEvent):
+            self.forget(event.attempts)
+        elif isinstance(event, StreamNamesEvent):
+            self.name_streams(event.names)
+        elif isinstance(event, StreamKeepingEvent):
+            self.keep_streams(event.streams)
+        elif isinstance(event, ConsumerEvent):
+            self.note_consumer(event)
+        elif isinstance(event, ConsumerRemovalEvent):
+            self.kept(event.stream_id).forget(event.consumers)
+        elif isinstance(event, PlaceReleaseEvent):
+            return self.release_places(event.stream_id, event.before)
+        elif isinstance(event, RetainedReleaseEvent):
+            self.release_retained(event.segments)
+        elif isinstance(event, CheckpointEvent):
+            self.take_checkpoint(event)
+        else:
+            self.remove_streams(event.streams)
+        return ()
 
     def register(self, event: AttemptRegistrationEvent) -> None:
         """Make an attempt the newest of its stream; older ones are fenced from here on."""

@@ -24,28 +24,14 @@ from penstock.tracker._events import (
     EVENTS_KIND,
     FORMAT,
     SNAPSHOT_KIND,
-    AttemptEndEvent,
-    AttemptRegistrationEvent,
     AttemptState,
-    BatchAllocationEvent,
-    BatchCompletionEvent,
-    BatchReturnEvent,
     BlockAdditionEvent,
-    CheckpointEvent,
-    ConsumerEvent,
-    ConsumerRemovalEvent,
     ConsumerState,
-    Event,
     KeptState,
     LedgerRecord,
     NewerFormatError,
-    PlaceReleaseEvent,
-    RetainedReleaseEvent,
     RetainedState,
     SnapshotPart,
-    StreamKeepingEvent,
-    StreamNamesEvent,
-    StreamRemovalEvent,
     StreamState,
     addition_events,
     block_number,
@@ -492,7 +478,7 @@ class _Replay:
         else:
             try:
                 for event in content.events:
-                    apply_event(self._state, event)
+                    self._state.apply(event)
             except LedgerError as error:
                 raise self._error(record, str(error)) from error
         self._applied = number
@@ -512,41 +498,3 @@ class _Replay:
     def _error(self, record: Record, reason: str) -> LedgerRecoveryError:
         place = record.place
         return LedgerRecoveryError(self._folder, place.segment, place.offset, reason)
-
-
-def apply_event(state: LedgerState, event: Event) -> None:
-    """Apply one event of the driver log to the ledger.
-
-    Raises:
-        LedgerError: When the event cannot follow what the ledger knows.
-    """
-    if isinstance(event, BlockAdditionEvent):
-        state.add(event.attempt, blocks_of(event), [row.added_ms for row in event.rows])
-    elif isinstance(event, BatchAllocationEvent):
-        state.allocate(event)
-    elif isinstance(event, BatchCompletionEvent):
-        state.note_complete(event.batches)
-    elif isinstance(event, BatchReturnEvent):
-        state.give_back(event.batches)
-    elif isinstance(event, AttemptRegistrationEvent):
-        state.register(event)
-    elif isinstance(event, AttemptEndEvent):
-        state.forget(event.attempts)
-    elif isinstance(event, StreamNamesEvent):
-        state.name_streams(event.names)
-    elif isinstance(event, StreamRemovalEvent):
-        state.remove_streams(event.streams)
-    elif isinstance(event, StreamKeepingEvent):
-        state.keep_streams(event.streams)
-    elif isinstance(event, ConsumerEvent):
-        state.note_consumer(event)
-    elif isinstance(event, ConsumerRemovalEvent):
-        state.kept(event.stream_id).forget(event.consumers)
-    elif isinstance(event, PlaceReleaseEvent):
-        state.release_places(event.stream_id, event.before)
-    elif isinstance(event, RetainedReleaseEvent):
-        state.release_retained(event.segments)
-    elif isinstance(event, CheckpointEvent):
-        state.take_checkpoint(event)
-    else:
-        state.clean(event.batches, event.retained_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.clock import Clock
@@ -78,7 +78,7 @@ class Places:
     def __init__(
         self,
         state: Callable[[], LedgerState],
-        commit: Callable[[str, tuple[Event, ...], Callable[[], None]], None],
+        commit: Callable[[str, Sequence[Event]], Sequence[ReceivedBlockInfo]],
         check: Callable[[str], None],
         commit_lock: threading.Lock,
         state_lock: threading.Lock,
@@ -265,16 +265,13 @@ class Places:
             if known:
                 self._commit(
                     f"the end of {len(known)} consumers of stream {stream_id}",
-                    (ConsumerRemovalEvent(stream_id, known),),
-                    lambda: kept.forget(known),
+                    [ConsumerRemovalEvent(stream_id, known)],
                 )
 
     def _note(self, stream_id: int, consumer: str, place: int, *, is_committed: bool) -> None:
-        event = ConsumerEvent(stream_id, consumer, place, is_committed, self._clock.time_ms())
         self._commit(
             f"place {place} of consumer {consumer} of stream {stream_id}",
-            (event,),
-            lambda: self._state().note_consumer(event),
+            [ConsumerEvent(stream_id, consumer, place, is_committed, self._clock.time_ms())],
         )
 
     # -- release -------------------------------------------------------------------------------
@@ -300,17 +297,10 @@ class Places:
                 before = kept.releasable(now_ms, retention)
                 if before > kept.first:
                     events.append(PlaceReleaseEvent(stream_id, before))
-            blocks: list[ReceivedBlockInfo] = []
-
-            def apply() -> None:
-                for event in events:
-                    blocks.extend(state.release_places(event.stream_id, event.before))
-
+            blocks: Sequence[ReceivedBlockInfo] = ()
             if events:
                 try:
-                    self._commit(
-                        f"the release of places of {len(events)} streams", tuple(events), apply
-                    )
+                    blocks = self._commit(f"the release of places of {len(events)} streams", events)
                 except LedgerWriteError as error:
                     _log.error("%s; it is tried again", error)
             with self._state_lock:

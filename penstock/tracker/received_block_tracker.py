@@ -12,7 +12,6 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from penstock.clock import Clock, SystemClock
 from penstock.tracker._block_numbers import BlockNumbers
@@ -408,13 +407,8 @@ class ReceivedBlockTracker:
                     ", ".join(others),
                 )
 
-            def apply() -> None:
-                state.name_streams(names)
-                state.keep_streams(kept)
-                state.remove_streams(others.values())
-
             if events:
-                self._commit(f"the names of {len(streams)} streams", tuple(events), apply)
+                self._commit(f"the names of {len(streams)} streams", events)
             self._stream_ids = frozenset(numbers.values())
             return numbers
 
@@ -456,11 +450,9 @@ class ReceivedBlockTracker:
             known = state.attempts.get(attempt)
             if known is None:
                 counter = stream.next_counter
-                event = AttemptRegistrationEvent(stream_id, attempt, host, counter)
                 self._commit(
                     f"the registration of attempt {attempt} of stream {stream_id}",
-                    (event,),
-                    lambda: state.register(event),
+                    [AttemptRegistrationEvent(stream_id, attempt, host, counter)],
                 )
             elif stream.newest != attempt or known.ended:
                 raise LedgerError(f"attempt {attempt} of stream {stream_id} was replaced or ended")
@@ -493,11 +485,7 @@ class ReceivedBlockTracker:
             if not gone:
                 return
             try:
-                self._commit(
-                    f"the end of {len(gone)} attempts",
-                    (AttemptEndEvent(gone),),
-                    lambda: state.forget(gone),
-                )
+                self._commit(f"the end of {len(gone)} attempts", [AttemptEndEvent(gone)])
             except LedgerWriteError as error:
                 _log.warning("%s", error)
 
@@ -544,13 +532,14 @@ class ReceivedBlockTracker:
                     [now_ms] * len(blocks) if state.is_kept(attempt) else ()
                     for attempt, blocks in accepted
                 ]
-                events = tuple(
+                events = [
                     event
                     for (_, blocks), added_ms in zip(accepted, times, strict=True)
                     for event in addition_events(blocks, added_ms)
-                )
+                ]
 
                 def apply() -> None:
+                    # As `LedgerState.apply` would, with the blocks that are here already.
                     for (attempt, blocks), added_ms in zip(accepted, times, strict=True):
                         state.add(attempt, blocks, added_ms)
 
@@ -645,9 +634,9 @@ class ReceivedBlockTracker:
                     state.last_batch,
                 )
                 return False
-            event = BatchAllocationEvent(time_ms, state.unallocated_ranges())
             self._commit(
-                f"the allocation of batch {time_ms} ms", (event,), lambda: state.allocate(event)
+                f"the allocation of batch {time_ms} ms",
+                [BatchAllocationEvent(time_ms, state.unallocated_ranges())],
             )
             return True
 
@@ -691,22 +680,15 @@ class ReceivedBlockTracker:
         with self._commit_lock:
             state = self._state
             batches = self.incomplete_batches()
-            now_ms = self._retained_ms()
             complete = tuple(batch for batch in state.batches if batch not in batches)
             count = sum(
                 len(blocks) for batch in batches for blocks in state.batches[batch].values()
             )
-
-            def apply() -> None:
-                state.give_back(batches)
-                # What may be deleted of them, the next clean-up names.
-                state.clean(complete, now_ms)
-
             if state.batches:
+                # What may be deleted of those that are complete, the next clean-up names.
                 self._commit(
                     f"the return of {len(batches)} unfinished batches",
-                    (BatchReturnEvent(batches), BatchCleanupEvent(complete, now_ms)),
-                    apply,
+                    [BatchReturnEvent(batches), BatchCleanupEvent(complete, self._retained_ms())],
                 )
             return count
 
@@ -742,21 +724,15 @@ class ReceivedBlockTracker:
             state = self._state
             batches = tuple(batch for batch in state.batches if batch < threshold_ms)
             over = state.retained.over(self._clock.time_ms(), self._retention)
-            retained_ms = self._retained_ms()
             events: list[Event] = []
             if over:
                 events.append(RetainedReleaseEvent(over))
             if batches:
-                events.append(BatchCleanupEvent(batches, retained_ms))
-            blocks: list[ReceivedBlockInfo] = []
-
-            def apply() -> None:
-                state.release_retained(over)
-                blocks.extend(state.clean(batches, retained_ms))
-
+                events.append(BatchCleanupEvent(batches, self._retained_ms()))
+            blocks: Sequence[ReceivedBlockInfo] = ()
             if events or self._newly_complete:
                 try:
-                    self._commit(f"the clean-up of {len(batches)} batches", tuple(events), apply)
+                    blocks = self._commit(f"the clean-up of {len(batches)} batches", events)
                 except LedgerWriteError as error:
                     _log.error("%s; it is tried again", error)
             with self._state_lock:
@@ -794,8 +770,7 @@ class ReceivedBlockTracker:
             try:
                 self._commit(
                     f"the end of the retention of {len(segments)} segments",
-                    (RetainedReleaseEvent(segments),),
-                    lambda: state.release_retained(segments),
+                    [RetainedReleaseEvent(segments)],
                 )
             except LedgerWriteError as error:
                 _log.warning("%s; they go all the same", error)
@@ -879,7 +854,7 @@ class ReceivedBlockTracker:
         with self._commit_lock:
             for index, piece in enumerate(pieces):
                 event = CheckpointEvent(index, index == len(pieces) - 1, piece)
-                self._append(what, (event,), partial(self._state.take_checkpoint, event))
+                self._append(what, [event])
             self._driver_log.force(what)
             self._snapshot_if_due()
 
@@ -909,30 +884,45 @@ class ReceivedBlockTracker:
         with self._commit_lock:
             if self._newly_complete:
                 try:
-                    self._commit("the completion of the last batches", (), lambda: None)
+                    self._commit("the completion of the last batches", ())
                 except LedgerWriteError as error:
                     _log.warning("%s; the next driver processes them again", error)
             self._driver_log.close()
 
-    def _commit(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
+    def _commit(
+        self, what: str, events: Sequence[Event], apply: Callable[[], None] | None = None
+    ) -> Sequence[ReceivedBlockInfo]:
         """Write events, apply them, and write a snapshot when one is due. Needs `_commit_lock`."""
-        self._append(what, events, apply)
+        released = self._append(what, events, apply)
         self._snapshot_if_due()
+        return released
 
-    def _append(self, what: str, events: tuple[Event, ...], apply: Callable[[], None]) -> None:
+    def _append(
+        self, what: str, events: Sequence[Event], apply: Callable[[], None] | None = None
+    ) -> Sequence[ReceivedBlockInfo]:
         """Write events, then apply them. Needs `_commit_lock`.
 
         What became complete since the last record is written first, in the same one.
+
+        Args:
+            what: The events in words.
+            events: The events.
+            apply: Applies them in a quicker way than `LedgerState.apply`.
+
+        Returns:
+            The blocks that they released.
         """
         with self._state_lock:
             complete = tuple(sorted(self._newly_complete))
-        if complete:
-            events = (BatchCompletionEvent(complete), *events)
-        self._driver_log.append(what, events)
+        completion = (BatchCompletionEvent(complete),) if complete else ()
+        self._driver_log.append(what, (*completion, *events))
         with self._state_lock:
             self._state.note_complete(complete)
             self._newly_complete.difference_update(complete)
-            apply()
+            if apply is not None:
+                apply()
+                return ()
+            return [block for event in events for block in self._state.apply(event)]
 
     def _snapshot_if_due(self) -> None:
         if self._driver_log.snapshot_is_due:
