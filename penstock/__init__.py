@@ -34,8 +34,8 @@ Beside them stand:
 
 ===========================  =====================================================================
 `settings`                   every configuration key
-`_setting_values`,           how their text is read; those of Spark that do nothing here; the page
-`_settings_without_effect`,  and the command that tell of them
+`_setting_values`,           how their text is read; what is said of them; the page
+`_settings_texts`,           and the command that tell of them
 `_settings_page`,
 `_settings_cli`
 `errors`                     the root of the errors

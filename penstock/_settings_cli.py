@@ -8,7 +8,7 @@ import textwrap
 
 import click
 
-from penstock._settings_without_effect import find_setting_without_effect
+from penstock._settings_texts import find_setting_without_effect
 from penstock.commands import Command
 from penstock.settings import Setting, closest_setting, settings_table
 

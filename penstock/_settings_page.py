@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
+from penstock._settings_texts import settings_without_effect
 from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Setting, settings_table
 
 _OPENING = """\
 # Settings
 
-<!-- Made by `make docs` from the table in penstock/settings.py; change it there. -->
+<!-- Made by `make docs` from settings.py and settings_texts.ini in penstock/; change it there. -->
 
 All settings are Spark configuration: set them on `SparkConf`, with `spark-submit --conf`, or in
 `spark-defaults.conf`. They are read by `start()` of a `StreamingContext` or a `ReceiverHost` (those
@@ -57,7 +57,7 @@ def reference_page() -> str:
     """Return the page as Markdown."""
     table = settings_table()
     without_effect = ["| key | reason |", "| --- | --- |"] + [
-        f"| `{line.key}` | {line.reason} |" for line in SETTINGS_WITHOUT_EFFECT
+        f"| `{line.key}` | {line.reason} |" for line in settings_without_effect()
     ]
     return "\n".join(
         [

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from penstock.__main__ import main
 from penstock._setting_values import record_budget, wait_for_lost_blocks_s
 from penstock._settings_page import reference_page
-from penstock._settings_without_effect import SETTINGS_WITHOUT_EFFECT
+from penstock._settings_texts import settings_texts, settings_without_effect
 from penstock.errors import PenstockError, SettingError
 from penstock.settings import Settings, settings_table
 from tests.bounds import HANG_S
 
+_NAMES = {"meaning", "unset", "no effect", "default"}
 ROOT = Path(__file__).parent.parent
 
 
@@ -330,7 +331,7 @@ def test_a_setting_without_effect_at_its_default_is_not_worth_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     Settings.from_pairs(
-        [(line.key, line.default) for line in SETTINGS_WITHOUT_EFFECT if line.default is not None]
+        [(line.key, line.default) for line in settings_without_effect() if line.default is not None]
     )
     assert not caplog.records
 
@@ -338,7 +339,7 @@ def test_a_setting_without_effect_at_its_default_is_not_worth_a_warning(
 def test_no_key_is_both_honoured_and_without_effect() -> None:
     honoured = {line.key for line in settings_table()}
     assert len(honoured) == len(settings_table())
-    assert not [key for key in honoured for line in SETTINGS_WITHOUT_EFFECT if line.is_for(key)]
+    assert not [key for key in honoured for line in settings_without_effect() if line.is_for(key)]
 
 
 @pytest.mark.parametrize(
@@ -435,7 +436,7 @@ def test_the_command_knows_the_closest_and_what_has_no_effect(
 ) -> None:
     assert main(["settings", "spark.penstock.blok.maxSize"]) == 1
     assert "the closest is spark.penstock.block.maxSize" in capsys.readouterr().err
-    assert main(["settings", SETTINGS_WITHOUT_EFFECT[0].key]) == 0
+    assert main(["settings", settings_without_effect()[0].key]) == 0
     assert "has no effect: " in capsys.readouterr().out
 
 
@@ -468,9 +469,17 @@ def _strings(path: Path) -> Iterator[Any]:
 
 def test_the_reference_page_names_every_key() -> None:
     page = reference_page()
-    for line in (*settings_table(), *SETTINGS_WITHOUT_EFFECT):
+    for line in (*settings_table(), *settings_without_effect()):
         assert f"| `{line.key}` |" in page
     assert len(settings_table()) == len(fields(Settings))
+
+
+def test_texts_are_there_for_all_keys_and_for_no_others() -> None:
+    with_meaning = {key for key, texts in settings_texts().items() if "meaning" in texts}
+    assert with_meaning == {line.key for line in settings_table()}
+    without = {line.key for line in settings_without_effect()}
+    assert with_meaning | without == settings_texts().keys()
+    assert all(texts.keys() <= _NAMES for texts in settings_texts().values())
 
 
 @pytest.fixture(scope="module")
