@@ -66,6 +66,14 @@ class OwnedThread(threading.Thread):
         self._inherited = contextvars.copy_context()
         super().start()
 
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end; one that has not begun has nothing to wait for.
+
+        An owner may be stopped in one thread while another one starts it.
+        """
+        if self.ident is not None:
+            super().join(timeout)
+
     def run(self) -> None:
         """Call the function; see the class."""
         try:

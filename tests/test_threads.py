@@ -121,6 +121,16 @@ def test_a_thread_that_has_ended_keeps_nothing_of_its_owner() -> None:
     assert seen() is None
 
 
+def test_a_thread_that_has_not_begun_is_not_waited_for() -> None:
+    begun = threading.Event()
+    thread = OwnedThread(begun.set, "late")
+    thread.join(HANG_S)
+    thread.start()
+    thread.join(HANG_S)
+    assert begun.is_set()
+    assert not thread.is_alive()
+
+
 def test_a_thread_has_the_context_variables_of_the_one_that_starts_it() -> None:
     cell: contextvars.ContextVar[str] = contextvars.ContextVar("cell", default="none")
     found: list[str] = []
