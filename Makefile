@@ -19,6 +19,8 @@ with    = $(VENV)/.with-$(1)-$(SUM)
 PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
 # Spark's Python workers must be the Python that the driver is.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+# Many processes import the same modules: each would compile them again if that were left out.
+export PYTHONDONTWRITEBYTECODE :=
 
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -142,9 +144,10 @@ sources:
 	fi; \
 	echo "Not installed: $${missing[*]}: the tests of the sources that need them are skipped." >&2
 
-services: $(call with,test) java redis browser prometheus sources
-	@$(BIN)/python tests/services/jars.py
-	@$(BIN)/python -m tests.services.jvm
+services: $(STAMP) java
+	@$(BIN)/python -m tests.services.jvm & trap "wait $$!" EXIT; \
+	$(MAKE) --no-print-directory $(call with,test) redis browser prometheus sources; \
+	$(BIN)/python tests/services/jars.py
 
 test: services ## run the tests, in eight minutes and two of set-up on two quiet cores
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
