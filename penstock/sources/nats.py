@@ -232,8 +232,9 @@ class NatsReceiver(LoopReceiver):
                 await within(client.close(), _END_S)
 
     async def _connect(self, connection: _Connection, is_tls: bool) -> None:
-        from nats.errors import NoServersError
+        from nats.errors import NoServersError, UnexpectedEOF
 
+        cut = (ConnectionResetError, BrokenPipeError, UnexpectedEOF)
         tls = {"tls": trusting(self.ca_file, self.certificate_file)} if is_tls else {}
         try:
             await connection.client.connect(
@@ -250,8 +251,14 @@ class NatsReceiver(LoopReceiver):
                     "closed_cb": connection.note_end,
                 }
             )
-        except NoServersError as error:
-            raise ConnectionError(text_of(connection.error or error)) from connection.error
+        except (NoServersError, *cut) as error:
+            why = connection.error or error
+            told = text_of(why)
+            has_tls = is_tls or any(server.startswith("tls:") for server in self._servers)
+            if has_tls and not self.certificate_file and isinstance(why, cut):
+                # By TLS 1.3 it says so after the handshake; what is sent meanwhile hides it.
+                told += ", as TLS began: is a certificate required (certificate_file)?"
+            raise ConnectionError(told) from why
 
     # -- the consumer ----------------------------------------------------------------------------
 

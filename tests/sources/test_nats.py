@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -322,6 +324,23 @@ def test_tls_is_checked_against_the_given_certificates(tmp_path: Path) -> None:
                 assert why in running.wait_for_error(why)
     finally:
         server.stop()
+
+
+def test_a_connection_that_is_cut_as_tls_begins_may_lack_a_certificate(tmp_path: Path) -> None:
+    certificate = certificate_of_host(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        receiver = NatsReceiver(address, "s", "c", ca_file=str(certificate))
+        with run_receiver(receiver, settings=QUICK) as running:
+            plain, _ = server.accept()
+            plain.sendall(b'INFO {"tls_required":true,"headers":true}\r\n')
+            with context.wrap_socket(plain, server_side=True) as connection:
+                # Its end is a reset.
+                linger = struct.pack("ii", 1, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            running.wait_for_error("is a certificate required (certificate_file)?")
 
 
 @pytest.mark.parametrize("given", [{}, {"ca_file": True}])

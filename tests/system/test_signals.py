@@ -99,7 +99,8 @@ class Program:
         self.lines += [line.rstrip() for line in self.process.stdout]
         code = self.process.wait(BOUND_S)
         await_that("no process is left", lambda: not marked_processes(self.mark))
-        left_out = ("batch of", "on its way")
+        # A machine may be slow, and say so.
+        left_out = ("batch of", "on its way", "slow disk:")
         said = [line for line in self.lines if line and not line.startswith(left_out)]
         assert not any("py4j" in line.lower() or "Traceback" in line for line in said), said
         return code, said[said.index("made") + 1 :]
