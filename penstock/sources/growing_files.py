@@ -30,7 +30,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -253,17 +253,28 @@ class _Reading:
         files = self._files
         for file in list(files.by_key.values()):
             assert file.key is not None
-            if file.key in found:
-                path, status = found.pop(file.key)
-                files.moved(file, path)
-                file.missing_since_s = 0.0
-            else:
-                self._is_paths_old = True
-                aside = self._aside(file)
-                if aside is None:
+            is_asked_for = file.key in found
+            where = found.get(file.key) or self._aside(file)
+            self._is_paths_old |= not is_asked_for
+            # Under another name it may be another file, which was given the inode of a deleted one.
+            is_it = where is not None and (
+                where[0] == file.path
+                or file.content is not None
+                or self._tried(*where, partial(self._holds, file, where[0]))
+            )
+            if where is None or not is_it:
+                if is_it is None:  # That cannot be told yet.
+                    found.pop(file.key, None)
+                else:
                     self._read_last(file)
-                    continue
-                status = aside
+                continue
+            found.pop(file.key, None)
+            path, status = where
+            files.moved(file, path)
+            if is_asked_for:
+                file.missing_since_s = 0.0
+            elif not file.missing_since_s or status.st_size != file.size:
+                file.missing_since_s = time.monotonic()
             if not file.is_checked or (status.st_size, status.st_mtime_ns) != (
                 file.size,
                 file.changed_ns,
@@ -384,16 +395,19 @@ class _Reading:
         elif error is not None:
             self._tell(path, f"{path} cannot be read: {error}", error)
 
-    def _aside(self, file: GrowingFile) -> os.stat_result | None:
+    def _holds(self, file: GrowingFile, path: str, status: os.stat_result) -> bool:
+        with closing(self._open(path)) as content:
+            if content.key != file.key:
+                raise FileNotFoundError(path)
+            return file.check(content)
+
+    def _aside(self, file: GrowingFile) -> tuple[str, os.stat_result] | None:
         """Look for a file whose name is not asked for any more, in its folder."""
         for path in (file.path, *self._same_inode(file)):
             with suppress(OSError):
                 status = os.stat(path)
                 if (status.st_dev, status.st_ino) == file.key:
-                    self._files.moved(file, path)
-                    if not file.missing_since_s or status.st_size != file.size:
-                        file.missing_since_s = time.monotonic()
-                    return status
+                    return path, status
         return None
 
     def _same_inode(self, file: GrowingFile) -> Iterator[str]:

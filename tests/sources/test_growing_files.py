@@ -242,6 +242,29 @@ def test_an_inode_that_is_used_again_is_another_file(folder: Path) -> None:
     assert read_all(log, 30, after=position)[0] == lines(0, 30, "another")
 
 
+def test_an_inode_that_another_name_has_now_is_another_file(folder: Path) -> None:
+    """Two files were compressed and deleted while no receiver ran, and others have their inodes."""
+    log, other, notes = folder / "app.log", folder / "other.log", folder / "notes.txt"
+    append(log, *lines(0, 20))
+    _, position = read_all(folder / "app.log*", 20)
+    with gzip.open(folder / "app.log.1.gz", "wt") as packed:
+        packed.write(log.read_text())
+    log.rename(other)
+    other.write_text("".join(f"{text}\n" for text in lines(0, 30, "another")))
+    with reading(folder / "*.log*", after=position) as running:
+        assert running.wait_for_records(30) == lines(0, 30, "another")
+        running.stop()
+        position = running.position
+        assert running.records == lines(0, 30, "another")
+    other.rename(notes)
+    notes.write_text("".join(f"{text}\n" for text in lines(0, 40, "a note")))
+    append(log, *lines(0, 5, "new"))
+    with reading(folder / "*.log*", after=position) as running:
+        assert running.wait_for_records(5) == lines(0, 5, "new")
+        running.stop()
+        assert running.records == lines(0, 5, "new")
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("is_running", [True, False])
 def test_a_file_whose_first_lines_are_cut_off_is_gone_on_with(
