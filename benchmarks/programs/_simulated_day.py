@@ -25,7 +25,7 @@ from benchmarks.programs._synthetic import (
 from penstock.clock import ManualClock
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
-from penstock.tracker import ReceiverTracker
+from penstock.tracker import ReceiverTracker, open_ledger
 from penstock.wire.messages import AddBlock, Ok
 
 REMEMBERED = 2
@@ -80,7 +80,14 @@ class SimulatedDay:
             {number: (Source(), f"Source [{number}]") for number in range(receivers)},
             Settings(),
             application_id="app",
-            driver_log_folder=self.log_folder,
+            ledger=open_ledger(
+                range(receivers),
+                self.log_folder,
+                Settings(),
+                sync="none",
+                owner="app",
+                clock=self._clock,
+            ),
             logs=BlockLogs(os.path.join(folder, "receivedData"), "none"),
             events=Events(),
             clock=self._clock,

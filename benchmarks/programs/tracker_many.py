@@ -21,9 +21,10 @@ from benchmarks.batches import quantile
 from benchmarks.programs import _many_peers
 from benchmarks.programs._program import tell
 from benchmarks.programs._synthetic import Events, Source, SyntheticCluster
+from penstock.clock import SystemClock
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
-from penstock.tracker import ReceiverTracker
+from penstock.tracker import ReceiverTracker, open_ledger
 
 RECEIVERS = 1000
 EXECUTORS = 100
@@ -127,7 +128,14 @@ def main():
         {number: (Source(), f"Source [{number}]") for number in range(RECEIVERS)},
         Settings(),
         application_id="app",
-        driver_log_folder=os.path.join(folder, "receivedBlockMetadata"),
+        ledger=open_ledger(
+            range(RECEIVERS),
+            os.path.join(folder, "receivedBlockMetadata"),
+            Settings(),
+            sync="always",
+            owner="app",
+            clock=SystemClock(),
+        ),
         logs=BlockLogs(os.path.join(folder, "receivedData"), "always"),
         events=Events(),
         cluster=cluster,

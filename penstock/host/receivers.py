@@ -88,7 +88,6 @@ class HostedReceivers:
         encryption: EncryptionKey | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
-        durability = run.durability
         self._spark_context = spark_context
         self._run = run
         self._memory_dir = settings.memory_dir
@@ -105,14 +104,13 @@ class HostedReceivers:
             receivers,
             settings,
             application_id=run.run_id,
-            driver_log_folder=durability.driver_log_folder,
+            ledger=ledger,
             logs=logs,
             events=events,
             clock=clock,
             keep_batches=keep_batches,
             on_rate_status=on_rate_status,
             shared_rate=self._shared_rate,
-            ledger=ledger,
             kept=kept,
         )
         HostedReceivers._made.add(self)
@@ -147,11 +145,8 @@ class HostedReceivers:
             self._shared_rate.check()
 
     def status(self) -> tuple[ReceiverStatus, ...]:
-        """Return the receivers as they are, in the order of their streams; none before `start`."""
-        try:
-            ledger = self.tracker.ledger
-        except IllegalStateError:
-            return ()  # It has not started.
+        """Return the receivers as they are, in the order of their streams."""
+        ledger = self.tracker.ledger
         found = []
         for stream_id, info in sorted(self.tracker.tracking_infos().items()):
             records, blocks = ledger.received(stream_id)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
-from penstock.errors import IllegalStateError
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
@@ -63,19 +62,13 @@ class WatchedHost:
         self.stream_rates.set_paused(stream_id, is_paused)
 
     def kept(self) -> dict[int, KeptStream]:
-        """Return what is there of each stream, and who reads it; none before the start."""
-        try:
-            places = self.hosted.tracker.ledger.places
-        except IllegalStateError:
-            return {}
+        """Return what is there of each stream, and who reads it."""
+        places = self.hosted.tracker.ledger.places
         return {stream_id: places.stream(stream_id) for stream_id in self.streams}
 
     def newest_records(self, stream_id: int, count: int) -> tuple[str, list[Any]] | None:
         """See `Application.newest_records`."""
-        try:
-            places = self.hosted.tracker.ledger.places
-        except IllegalStateError:
-            return None
+        places = self.hosted.tracker.ledger.places
         end = places.stream(stream_id).next
         _, blocks, _ = places.between(stream_id, end - _NEWEST_BLOCKS, end)
         return self.hosted.first_records(blocks, count)

@@ -199,8 +199,8 @@ class ReceiverSide:
             return ()
         try:
             found = self._hosted.tracker.get_blocks_of_batch(time_ms)
-        except (BatchCleanedError, IllegalStateError):
-            return ()  # It was cleaned up, or all has ended.
+        except BatchCleanedError:
+            return ()
         return tuple(block for blocks in found.values() for block in blocks)
 
     @property
@@ -247,12 +247,10 @@ class ReceiverSide:
         if self._hosted is None:
             return {}
         tracker = self._hosted.tracker
-        try:
-            ledger = tracker.ledger
-        except IllegalStateError:
-            return {}  # It has not started.
         return {
-            stream_id: sum(block.num_records for block in ledger.unallocated_blocks(stream_id))
+            stream_id: sum(
+                block.num_records for block in tracker.ledger.unallocated_blocks(stream_id)
+            )
             for stream_id in tracker.get_all_receiver_info()
         }
 
@@ -268,10 +266,7 @@ class ReceiverSide:
         """
         if self._hosted is None or stream_id not in self._hosted.tracker.get_all_receiver_info():
             raise IllegalStateError("this stream has no receiver: there are no blocks of it here")
-        try:
-            ledger = self._hosted.tracker.ledger
-        except IllegalStateError:
-            return None  # It has not started.
+        ledger = self._hosted.tracker.ledger
         try:
             blocks = ledger.unallocated_blocks(stream_id)
             for time_ms in sorted(ledger.batch_times_ms, reverse=True):

@@ -26,7 +26,6 @@ from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
-from penstock.tracker._ledger_opening import open_ledger
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
 from penstock.tracker._receivers import Receivers
@@ -80,6 +79,7 @@ class ReceiverTracker:
     held while the network, the disk, Spark or a listener is waited for.
 
     Attributes:
+        ledger: The ledger.
         letter_sends: Has receivers store dead letters again.
     """
 
@@ -90,7 +90,7 @@ class ReceiverTracker:
         settings: Settings,
         *,
         application_id: str,
-        driver_log_folder: str | None,
+        ledger: ReceivedBlockTracker,
         logs: BlockLogs,
         events: ReceiverTrackerEvents,
         clock: Clock | None = None,
@@ -98,7 +98,6 @@ class ReceiverTracker:
         cluster: Cluster | None = None,
         on_rate_status: Callable[[ReportRateStatus], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
-        ledger: ReceivedBlockTracker | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
         """Make a tracker; nothing happens before `start`.
@@ -108,8 +107,8 @@ class ReceiverTracker:
             receivers: Receiver and name of each stream.
             settings: The application's settings.
             application_id: Spark's.
-            driver_log_folder: Folder of the driver log; None: the ledger is in memory only.
-            logs: The receivers' logs. Sync policy and encryption are those of the driver log, too.
+            ledger: The ledger, open; closed by `stop`.
+            logs: The receivers' logs.
             events: Is told of receivers.
             clock: Time.
             keep_batches: Whether batches that an earlier run did not finish keep their blocks,
@@ -119,8 +118,6 @@ class ReceiverTracker:
             on_rate_status: Is told how the receivers' rates are used, on the tracker's control
                 thread; must not block.
             shared_rate: What the receivers share with those of other applications.
-            ledger: The ledger, open, and with the streams registered; closed by `stop`. None: it
-                is opened in `driver_log_folder` by `start`.
             kept: The streams that are read by places; batches take the blocks of all others.
         """
         if cluster is None:
@@ -132,7 +129,7 @@ class ReceiverTracker:
         self._stream_names = {stream_id: found[1] for stream_id, found in receivers.items()}
         self._settings = settings
         self._application_id = application_id
-        self._driver_log_folder = driver_log_folder
+        self.ledger = ledger
         self._logs = logs
         self._shared_logs = SharedLogs(logs.root)
         self._listeners = Listeners(events)
@@ -184,7 +181,6 @@ class ReceiverTracker:
         self._jobs: list[ReceiverJob] = []
         self._slots = self._make_slots()
         self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
-        self._ledger = ledger
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
         # By stream: before that place nothing need be in memory. For one thread.
@@ -209,16 +205,13 @@ class ReceiverTracker:
         return self.state is TrackerState.STARTED
 
     def start(self) -> None:
-        """Open the ledger, listen, and start all receivers.
+        """Listen, and start all receivers.
 
         Raises:
             IllegalStateError: It was started before.
             ReceiverPickleError: A receiver cannot be sent to an executor.
             NoExecutorsError: There is no executor.
-            LogFolderInUseError, UnwritableFolderError, CorruptRecordError, LedgerRecoveryError:
-                See `ReceivedBlockTracker.recover`.
-            WrongKeyError, EncryptionMismatchError: The driver log has another key, or is encrypted
-                and should not be, or the reverse. Nothing was changed.
+            LedgerWriteError: The driver log does not take what an earlier run left undone.
             ServerStartError: The address cannot be bound.
         """
         with self._lock:
@@ -230,30 +223,20 @@ class ReceiverTracker:
                 stream_id: _pickle(stream_id, receiver)
                 for stream_id, receiver in self._receiver_objects.items()
             }
-            if self._ledger is None:
-                self._ledger = open_ledger(
-                    self._receiver_objects,
-                    self._driver_log_folder,
-                    self._settings,
-                    sync=self._logs.sync,
-                    owner=self._application_id,
-                    clock=self._clock,
-                    encryption=self._logs.encryption,
-                )
             if self._logs.are_removed:
-                self._lost_attempts = frozenset(self._ledger.attempts)
+                self._lost_attempts = frozenset(self.ledger.attempts)
             if self._lost_attempts:
                 _log.warning(
                     "Some blocks could not be recovered: an earlier run stored them without a log "
                     "that outlives it; their batches are made without them"
                 )
-            again = 0 if self._keep_batches else self._ledger.return_unfinished_batches()
+            again = 0 if self._keep_batches else self.ledger.return_unfinished_batches()
             if again:
                 _log.warning(
                     "%d blocks of batches that an earlier run did not finish are processed again",
                     again,
                 )
-            self._listen(self._ledger)
+            self._listen()
             self.start_all_receivers()
         except BaseException:
             self.stop(graceful=False, timeout_s=_CANCEL_S)
@@ -279,8 +262,7 @@ class ReceiverTracker:
                 self._block_servers.stop(self._logs.go_with_application)
                 endpoint.stop()
         finally:
-            if self._ledger is not None:
-                self._ledger.close()
+            self.ledger.close()
             self._shared_logs.close(timeout_s)
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
@@ -367,11 +349,11 @@ class ReceiverTracker:
                 "".join(traceback.format_exception(error)),
             )
 
-    def _listen(self, ledger: ReceivedBlockTracker) -> None:
+    def _listen(self) -> None:
         host, advertised = self._cluster.addresses(self._settings.tracker_bind_address)
         endpoint = TrackerEndpoint(
             self._link.secret,
-            ledger,
+            self.ledger,
             host=host,
             port=self._settings.tracker_port,
             port_retries=self._settings.port_max_retries,
@@ -380,14 +362,14 @@ class ReceiverTracker:
             on_died=self._server_died,
         )
         disk_room = self._disk_room = DiskRoom(
-            ledger,
+            self.ledger,
             self._deletion,
             self._clock,
             segment_bytes=self._settings.wal_segment_bytes,
             is_shared=is_shared(self._logs.root),
         )
         endpoint.handler = self._control = Control(
-            ledger,
+            self.ledger,
             self._receivers,
             self._block_servers,
             self._listeners,
@@ -402,7 +384,7 @@ class ReceiverTracker:
         )
         if self._kept:
             endpoint.places = self._place_service = PlaceService(
-                ledger.places,
+                self.ledger.places,
                 self._kept,
                 clock=self._clock,
                 servers=self._block_servers.addresses,
@@ -645,17 +627,6 @@ class ReceiverTracker:
     # -- blocks --------------------------------------------------------------------------------
 
     @property
-    def ledger(self) -> ReceivedBlockTracker:
-        """The ledger.
-
-        Raises:
-            IllegalStateError: Before `start`.
-        """
-        if self._ledger is None:
-            raise IllegalStateError("the ReceiverTracker was not started")
-        return self._ledger
-
-    @property
     def block_access(self) -> BlockAccess:
         """What a batch task needs to reach blocks, as of now."""
         return BlockAccess(
@@ -706,7 +677,7 @@ class ReceiverTracker:
 
     def incomplete_batches(self) -> tuple[int, ...]:
         """Times of the batches that are not known to be complete, in order."""
-        return () if self._ledger is None else self._ledger.incomplete_batches()
+        return self.ledger.incomplete_batches()
 
     def complete_batches(self, times_ms: Iterable[int], /) -> None:
         """Note that batches were processed; see `ReceivedBlockTracker`."""

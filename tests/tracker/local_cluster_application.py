@@ -22,7 +22,7 @@ from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker
 from tests.bounds import HANG_S
-from tests.tracker.tracker_cases import Events
+from tests.tracker.tracker_cases import Events, open_in
 
 
 def executor_pid() -> int:
@@ -69,7 +69,7 @@ def main(folder: str) -> None:
         {n: (Numbers(), f"Numbers [{n}]") for n in range(2)},
         Settings(memory_bytes=16 << 20, block_max_bytes=1 << 20, block_interval_ms=500),
         application_id=str(sc.applicationId),
-        driver_log_folder=os.path.join(folder, "receivedBlockMetadata"),
+        ledger=open_in(folder, range(2)),
         logs=BlockLogs(os.path.join(folder, "receivedData"), "none", are_removed=True),
         events=events,
     )

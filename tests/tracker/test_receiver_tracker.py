@@ -23,6 +23,7 @@ from penstock.tracker import (
     ExecutorLocation,
     KeptStreamSettings,
     NoExecutorsError,
+    ReceivedBlockTracker,
     ReceiverPickleError,
     ReceiverState,
     ReceiverTracker,
@@ -232,8 +233,6 @@ def test_a_receiver_is_called_as_its_stream_where_that_has_a_name(
 def test_a_tracker_is_started_once_and_may_be_stopped_at_any_time(tmp_path: Path) -> None:
     unstarted = make_tracker(tmp_path / "a", ThreadCluster(), Events())
     assert unstarted.state is TrackerState.INITIALIZED
-    with pytest.raises(IllegalStateError, match="not started"):
-        unstarted.allocate_blocks_to_batch(1)
     unstarted.stop()
     unstarted.stop()
     with pytest.raises(IllegalStateError, match="already started"):
@@ -362,11 +361,11 @@ def test_a_receiver_that_registers_while_the_tracker_stops_is_refused(tmp_path: 
 
 
 def test_a_second_application_on_the_same_log_folder_gets_a_clear_error(tmp_path: Path) -> None:
-    with running_tracker(tmp_path):
-        other = make_tracker(tmp_path, ThreadCluster(), Events())
-        with pytest.raises(LogFolderInUseError, match="give each application its own folder"):
-            other.start()
-        assert other.state is TrackerState.STOPPED
+    with (
+        running_tracker(tmp_path),
+        pytest.raises(LogFolderInUseError, match="give each application its own folder"),
+    ):
+        make_tracker(tmp_path, ThreadCluster(), Events())
 
 
 def test_blocks_of_the_run_before_are_there_after_a_restart(tmp_path: Path) -> None:
@@ -878,7 +877,7 @@ def test_a_tracker_needs_somewhere_to_run(tmp_path: Path) -> None:
             {},
             Settings(),
             application_id="a",
-            driver_log_folder=None,
+            ledger=ReceivedBlockTracker(()),
             logs=BlockLogs("b", "none"),
             events=Events(),
         )

@@ -24,7 +24,7 @@ from penstock.tracker import (
     SparkCluster,
     TaskEnd,
 )
-from tests.tracker.tracker_cases import WAIT_S, Events
+from tests.tracker.tracker_cases import WAIT_S, Events, open_in
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,7 @@ def tracker_on(
         {0: (receiver, f"{type(receiver).__name__} [0]")},
         Settings(block_interval_ms=200, memory_bytes=16 << 20, block_max_bytes=1 << 20),
         application_id=sc.applicationId,
-        driver_log_folder=str(folder / "receivedBlockMetadata"),
+        ledger=open_in(folder, [0]),
         logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=True),
         events=events,
     )

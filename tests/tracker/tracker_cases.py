@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from penstock.clock import SystemClock
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch
 from penstock.settings import Settings
 from penstock.tracker import (
@@ -21,6 +23,7 @@ from penstock.tracker import (
     TaskEnd,
     TaskLocation,
     TrackedReceiver,
+    open_ledger,
 )
 from penstock.wire import Client
 from penstock.wire.messages import (
@@ -299,19 +302,31 @@ def make_tracker(
     on_rate_status: Callable[[ReportRateStatus], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> ReceiverTracker:
+    receivers = receivers or {0: (Source(), "Source")}
     return ReceiverTracker(
         None,
-        receivers or {0: (Source(), "Source")},
+        receivers,
         settings,
         application_id="app-1",
-        driver_log_folder=str(folder / "receivedBlockMetadata"),
+        ledger=open_in(folder, receivers) if kept is None else _with_places(folder, kept),
         logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=remove_files),
         events=events,
         keep_batches=keep_batches,
         cluster=cluster,
         on_rate_status=on_rate_status,
-        ledger=None if kept is None else _with_places(folder, kept),
         kept=kept,
+    )
+
+
+def open_in(folder: str | Path, streams: Iterable[int], sync: str = "none") -> ReceivedBlockTracker:
+    """Open the ledger of an application whose logs are in a folder."""
+    return open_ledger(
+        streams,
+        os.path.join(folder, "receivedBlockMetadata"),
+        Settings(),
+        sync=sync,
+        owner="app-1",
+        clock=SystemClock(),
     )
 
 

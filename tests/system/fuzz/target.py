@@ -18,7 +18,7 @@ from dataclasses import replace
 from penstock.receiver import BlockLogs, ReceiverLaunch
 from penstock.tracker import ReceiverTracker, TrackedReceiver
 from penstock.wire.messages import ReceivedBlockInfo
-from tests.tracker.tracker_cases import QUICK, Source, ThreadCluster
+from tests.tracker.tracker_cases import QUICK, Source, ThreadCluster, open_in
 
 APPLICATION = "local-1700000000000"
 GOOD, ATTACKED = 0, 1
@@ -77,7 +77,7 @@ def main() -> None:
         {number: (Source(), f"Source [{number}]") for number in (GOOD, ATTACKED)},
         replace(QUICK, tls_enabled=given["tls"]),
         application_id=APPLICATION,
-        driver_log_folder=os.path.join(given["folder"], "driver"),
+        ledger=open_in(given["folder"], (GOOD, ATTACKED)),
         logs=BlockLogs(os.path.join(given["folder"], "blocks"), "none"),
         events=Counted(),
         cluster=cluster,
