@@ -10,13 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from penstock.dead_letters import folder_beside, is_program_name, program_name
+from penstock.clock import Clock
+from penstock.dead_letters import DeadLetterPlace, folder_beside, is_program_name, program_name
 from penstock.errors import PenstockError
 from penstock.host.durability import Durability, choose_durability, scratch_parent
 from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
 from penstock.host.startup_checks import check_cores, check_spark_settings
 from penstock.settings import Settings
+from penstock.tracker import ReceivedBlockTracker, open_ledger
 from penstock.wal import EncryptionKey, FileSystem, is_shared, locate
 
 if TYPE_CHECKING:
@@ -32,32 +34,60 @@ class Run:
     Attributes:
         run_id: Names its files and processes on every host; no other run has the name.
         durability: Where its logs lie, and what is promised of them.
+        settings: Its settings.
+        encryption: The key that its logs are encrypted with; None: they are in clear.
+        master: Spark's.
         app_name: What the program is called.
         is_kept: Whether a later start of the program finds its driver log or its checkpoints.
     """
 
     run_id: str
     durability: Durability
+    settings: Settings
+    encryption: EncryptionKey | None = None
+    master: str = ""
     app_name: str = ""
     is_kept: bool = False
 
-    def logs(self, settings: Settings, encryption: EncryptionKey | None) -> BlockLogs:
+    @property
+    def is_local(self) -> bool:
+        """Whether receivers and tasks run on this host."""
+        return self.master.startswith("local")
+
+    def logs(self) -> BlockLogs:
         """Return where and how receivers log their blocks; the driver log is locked by now.
 
         Raises:
             OSError, ProgramNameError: Whose dead letters they are cannot be told.
         """
         return replace(
-            self.durability.logs(encryption),
+            self.durability.logs(self.encryption),
             letters_folder=letters_folder(
                 self.durability,
-                settings.dead_letters_dir,
+                self.settings.dead_letters_dir,
                 is_kept=self.is_kept,
                 run_id=self.run_id,
                 app_name=self.app_name,
             )
-            if settings.dead_letters_enabled
+            if self.settings.dead_letters_enabled
             else None,
+        )
+
+    def letters_place(self) -> DeadLetterPlace:
+        """Return where its dead letters go, nobody's yet; raises as `logs`."""
+        return self.logs().letters_place(self.settings)
+
+    def open_ledger(self, clock: Clock) -> ReceivedBlockTracker:
+        """Open its ledger, whose streams are yet to be registered; see `open_ledger`."""
+        return open_ledger(
+            (),
+            self.durability.driver_log_folder,
+            self.settings,
+            sync=self.durability.sync,
+            owner=self.run_id,
+            application=self.app_name,
+            clock=clock,
+            encryption=self.encryption,
         )
 
 
@@ -116,7 +146,11 @@ def check_application(
 
 
 def prepare_run(
-    spark_context: SparkContext, settings: Settings, directory: str | None, receivers: int
+    spark_context: SparkContext,
+    settings: Settings,
+    directory: str | None,
+    receivers: int,
+    encryption: EncryptionKey | None,
 ) -> Run:
     """Give a run its name and its promise; what killed programs left on this host is removed.
 
@@ -125,6 +159,7 @@ def prepare_run(
         settings: The settings.
         directory: The folder for what survives the driver, or None.
         receivers: How many receivers the program has.
+        encryption: The key; None: nothing is encrypted.
 
     Raises:
         SettingError: The settings contradict each other.
@@ -136,35 +171,35 @@ def prepare_run(
     durability = choose_durability(settings, directory, run_id, parent)
     remove_scratch_folders(parent)
     is_kept = directory is not None or (settings.wal_dir is not None and receivers > 0)
-    return Run(run_id, durability, spark_context.appName or "", is_kept)
+    return Run(
+        run_id,
+        durability,
+        settings,
+        encryption,
+        spark_context.master or "",
+        spark_context.appName or "",
+        is_kept,
+    )
 
 
-def describe_run(
-    log: logging.Logger,
-    run: Run,
-    receivers: Sequence[tuple[str, Receiver]],
-    encryption: EncryptionKey | None,
-    master: str,
-) -> None:
+def describe_run(log: logging.Logger, run: Run, receivers: Sequence[tuple[str, Receiver]]) -> None:
     """Say in the log which promise is in force.
 
     Args:
         log: Where.
         run: The run.
         receivers: The receivers with their names.
-        encryption: The key; None: nothing is encrypted.
-        master: Spark's.
     """
     if receivers:
         log.info("%s", run.durability.describe())
-    if encryption is not None:
-        log.info("What is written is encrypted with the key %s", encryption.key_id.hex())
+    if run.encryption is not None:
+        log.info("What is written is encrypted with the key %s", run.encryption.key_id.hex())
     replicated = [name for name, receiver in receivers if receiver.storageLevel.replication > 1]
     if replicated:
         log.info(
             "the storage levels of %s ask for copies on other hosts: %s",
             ", ".join(replicated),
-            run.durability.describe_copies(master),
+            run.durability.describe_copies(run.master),
         )
 
 

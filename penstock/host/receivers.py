@@ -22,7 +22,6 @@ from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.receiver import SharedRatePlace
-from penstock.settings import Settings
 from penstock.tracker import (
     KeptStreamSettings,
     ReceivedBlockTracker,
@@ -30,7 +29,7 @@ from penstock.tracker import (
     ReceiverTracker,
     ReceiverTrackerEvents,
 )
-from penstock.wal import EncryptionKey, is_shared
+from penstock.wal import is_shared
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import LettersSent, ReceivedBlockInfo, ReportRateStatus
 
@@ -55,14 +54,12 @@ class HostedReceivers:
     Args:
         spark_context: Where they run.
         receivers: Receiver and name of each stream.
-        settings: The settings.
         run: The run.
         ledger: The ledger, open, with the streams registered; closed by `stop`.
         clock: Time.
         events: Is told of receivers.
         keep_batches: Whether batches that an earlier run did not finish keep their blocks.
         on_rate_status: Is told how the receivers use their rates; must not block.
-        encryption: The key that logs are encrypted with; None: they are in clear.
         kept: The streams that are read by places.
 
     Attributes:
@@ -77,7 +74,6 @@ class HostedReceivers:
         self,
         spark_context: SparkContext,
         receivers: Mapping[int, tuple[Receiver, str]],
-        settings: Settings,
         run: Run,
         ledger: ReceivedBlockTracker,
         *,
@@ -85,24 +81,17 @@ class HostedReceivers:
         events: ReceiverTrackerEvents,
         keep_batches: bool = False,
         on_rate_status: Callable[[ReportRateStatus], None] | None = None,
-        encryption: EncryptionKey | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
         self._spark_context = spark_context
         self._run = run
-        self._memory_dir = settings.memory_dir
-        self._dead_letters_dir = (
-            settings.dead_letters_dir if settings.dead_letters_enabled else None
-        )
-        self._is_encrypted = encryption is not None
-        self._is_local = (spark_context.master or "").startswith("local")
-        self._shared_rate = SharedRatePlace.of(settings)
-        logs = run.logs(settings, encryption)
-        self.letters_program = program_of(logs.letters_place(settings).folder)
+        self._shared_rate = SharedRatePlace.of(run.settings)
+        logs = run.logs()
+        self.letters_program = program_of(logs.letters_place(run.settings).folder)
         self.tracker = ReceiverTracker(
             spark_context,
             receivers,
-            settings,
+            run.settings,
             application_id=run.run_id,
             ledger=ledger,
             logs=logs,
@@ -132,14 +121,15 @@ class HostedReceivers:
             UnwritableFolderError: A log folder on this host cannot be written.
             ArenaError: Encryption is on, and the memory folder of this host is not in memory.
         """
-        if self._is_local:
+        settings = self._run.settings
+        if self._run.is_local:
             # Executors are on this host, so that what they would find can be said now.
             check_writable(self._run.durability.host_root)
-            letters = self._dead_letters_dir
+            letters = settings.dead_letters_dir if settings.dead_letters_enabled else None
             if letters is not None and not is_shared(letters):
                 check_writable(letters)
-            if self._is_encrypted:
-                check_in_memory(self._memory_dir)
+            if self._run.encryption is not None:
+                check_in_memory(settings.memory_dir)
         if self._shared_rate is not None:
             # Receivers would wait for it, and nobody would see why.
             self._shared_rate.check()
@@ -258,5 +248,5 @@ class HostedReceivers:
         end_on_this_host(
             self._run.run_id,
             block_log_root=self._run.durability.host_root,
-            memory_folder=self._memory_dir,
+            memory_folder=self._run.settings.memory_dir,
         )

@@ -57,7 +57,6 @@ from penstock.tracker import (
     LedgerRemovedError,
     Places,
     Retention,
-    open_ledger,
 )
 from penstock.wire.messages import ReportRateStatus
 
@@ -311,7 +310,7 @@ class ReceiverHost:
             settings,
             needed_modules(requires, settings, self._directory, encryption),
         )
-        run = prepare_run(self._sc, settings, self._directory, len(receivers))
+        run = prepare_run(self._sc, settings, self._directory, len(receivers), encryption)
         durability = run.durability
         is_kept = self._directory is not None or settings.wal_dir is not None
         if is_kept and not durability.keeps_blocks:
@@ -332,20 +331,12 @@ class ReceiverHost:
                     "queries may still want would fill the memory for blocks, and nothing more "
                     "would come",
                 )
-        describe_run(_log, run, list(receivers.items()), encryption, self._sc.master or "")
+        describe_run(_log, run, list(receivers.items()))
         if durability.scratch is not None:
             self._scratch = ScratchClaim(durability.scratch)
         lines = TerminalLines(_log, settings.console)
         events = HostEvents(self._failed, self._readings, lines)
-        ledger = open_ledger(
-            (),
-            durability.driver_log_folder,
-            settings,
-            sync=durability.sync,
-            owner=run.run_id,
-            clock=self._clock,
-            encryption=encryption,
-        )
+        ledger = run.open_ledger(self._clock)
         try:
             self._numbers = ledger.register_streams(
                 {name: number for number, name in enumerate(receivers)},
@@ -355,13 +346,11 @@ class ReceiverHost:
             self._hosted = HostedReceivers(
                 self._sc,
                 {self._numbers[name]: (found, name) for name, found in receivers.items()},
-                settings,
                 run,
                 ledger,
                 clock=self._clock,
                 events=events,
                 on_rate_status=self._take_rate_status,
-                encryption=encryption,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
             )
         except BaseException:
@@ -391,7 +380,6 @@ class ReceiverHost:
                 self._clock,
             )
         end_progress_bar(self._sc)
-        is_local = (self._sc.master or "").startswith("local")
         self._monitor = start_host_monitor(
             WatchedHost(
                 self._sc,
@@ -401,7 +389,7 @@ class ReceiverHost:
                 self._stream_rates,
                 self.receivers,
                 self._host_rates,
-                tail_of_run(settings, run, encryption, is_local=is_local),
+                tail_of_run(run),
                 self._ask_to_stop,
             ),
             settings,

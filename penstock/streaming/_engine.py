@@ -23,7 +23,6 @@ from penstock.host.preparation import Run
 from penstock.host.receiver_status import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
-from penstock.settings import Settings
 from penstock.streaming._letters import letters_of_run
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
@@ -43,7 +42,6 @@ from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.stream_errors import StreamErrors
 from penstock.streaming.waiter import ContextWaiter
-from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -72,8 +70,7 @@ class StreamingEngine:
     Args:
         spark_context: The Spark context.
         graph: The graph, checked.
-        settings: The settings.
-        run: The run's name, and where its logs lie.
+        run: The run.
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Told of errors.
@@ -87,14 +84,12 @@ class StreamingEngine:
         checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
         only_checkpoint: Of a program that cannot be recovered: what a restart finds, to say so.
         rates: The rates of the receivers' streams.
-        encryption: The key that logs are encrypted with; None: they are in clear.
     """
 
     def __init__(
         self,
         spark_context: SparkContext,
         graph: DStreamGraph,
-        settings: Settings,
         run: Run,
         *,
         clock: Clock,
@@ -107,8 +102,8 @@ class StreamingEngine:
         scratch: ScratchClaim | None = None,
         checkpointing: Checkpointing | None = None,
         only_checkpoint: Checkpoint | None = None,
-        encryption: EncryptionKey | None = None,
     ) -> None:
+        settings = run.settings
         self._graph = graph
         self._settings = settings
         self._durability = run.durability
@@ -123,7 +118,6 @@ class StreamingEngine:
         self._receivers = ReceiverSide(
             spark_context,
             graph,
-            settings,
             run,
             clock=clock,
             bus=bus,
@@ -132,7 +126,6 @@ class StreamingEngine:
             keep_batches=checkpointing is not None and checkpointing.recovered is not None,
             upgraded=None if checkpointing is None else checkpointing.upgraded,
             rates=rates,
-            encryption=encryption,
         )
         self._ledger = ledger
         self._only_checkpoint = only_checkpoint
@@ -148,8 +141,7 @@ class StreamingEngine:
             )
             self._state_saver = StateSaver(self._errors.tell, settings.ask_timeout_s, clock)
             input_info = InputInfoTracker()
-            is_local = (spark_context.master or "").startswith("local")
-            self._letter_tail = tail_of_run(settings, run, encryption, is_local=is_local)
+            self._letter_tail = tail_of_run(run)
             self._scheduler = JobScheduler(
                 scope,
                 batch_ms=graph.batch_ms,
@@ -167,13 +159,7 @@ class StreamingEngine:
                     input_info,
                     clock,
                     self._state_saver,
-                    letters_of_run(
-                        graph,
-                        settings,
-                        run,
-                        encryption,
-                        is_local=is_local,
-                    ),
+                    letters_of_run(graph, run),
                     settings.batch_partition_bytes,
                 ),
                 clock=clock,

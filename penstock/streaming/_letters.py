@@ -14,29 +14,17 @@ from penstock.wal import is_on_hdfs, is_shared
 
 if TYPE_CHECKING:
     from penstock.host.preparation import Run
-    from penstock.settings import Settings
     from penstock.streaming.dstream.graph import DStreamGraph
-    from penstock.wal import EncryptionKey
 
 _log = logging.getLogger("penstock.streaming")
 
 
-def letters_of_run(
-    graph: DStreamGraph,
-    settings: Settings,
-    run: Run,
-    encryption: EncryptionKey | None,
-    *,
-    is_local: bool,
-) -> LettersOfRun | None:
+def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
     """Return where the dead letters of the program go.
 
     Args:
         graph: The graph.
-        settings: The settings.
         run: The run.
-        encryption: The key of logs; None: in clear.
-        is_local: Whether the tasks run on this host.
 
     Returns:
         None where no stream of the graph writes or reads any, or they are not to be kept.
@@ -53,6 +41,7 @@ def letters_of_run(
     reads = any(isinstance(node, DeadLetterInputDStream) for node in nodes)
     if not (writes or reads):
         return None
+    settings = run.settings
     if not settings.dead_letters_enabled:
         if reads:
             _log.warning(
@@ -60,18 +49,17 @@ def letters_of_run(
                 "none are kept"
             )
         return None
-    durability = run.durability
-    place = run.logs(settings, encryption).letters_place(settings)
+    place = run.letters_place()
     on_all_hosts = is_shared(place.folder)
-    if reads and not is_local and not on_all_hosts:
+    if reads and not run.is_local and not on_all_hosts:
         raise StreamGraphError(
             f"deadLetters() is read by the driver, and dead letters lie in {place.folder} on each "
             "host; set spark.penstock.deadLetters.dir to a folder on HDFS or an object store, or "
             "read those of a host there with penstock.dead_letters.letters"
         )
-    if is_local and settings.dead_letters_dir is not None and not on_all_hosts:
+    if run.is_local and settings.dead_letters_dir is not None and not on_all_hosts:
         check_writable(settings.dead_letters_dir)
-    if writes and settings.dead_letters_dir is None and not durability.keeps_blocks:
+    if writes and settings.dead_letters_dir is None and not run.durability.keeps_blocks:
         _log.warning(
             "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter lie in %s, which goes "
             "with the program; set spark.penstock.deadLetters.dir, spark.penstock.wal.dir or a "

@@ -36,7 +36,6 @@ from penstock.tracker import (
     ReceivedBlockTracker,
     TrackedReceiver,
 )
-from penstock.wal import EncryptionKey
 from penstock.wire.messages import (
     BlockTrace,
     LettersSent,
@@ -60,7 +59,6 @@ class ReceiverSide:
         self,
         spark_context: SparkContext,
         graph: DStreamGraph,
-        settings: Settings,
         run: Run,
         *,
         clock: Clock,
@@ -70,13 +68,12 @@ class ReceiverSide:
         ledger: ReceivedBlockTracker | None,
         keep_batches: bool = False,
         upgraded: CheckpointHeader | None = None,
-        encryption: EncryptionKey | None = None,
     ) -> None:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self._graph = graph
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
         self._hosted: HostedReceivers | None = None
-        self._settings = settings
+        self._settings = run.settings
         self._batch_ms = graph.batch_ms
         self._bus = bus
         self._rates = rates
@@ -86,14 +83,14 @@ class ReceiverSide:
         if not nodes:
             return
         assert ledger is not None
-        durability = run.durability
-        _check_retention(settings, durability.keeps_blocks)
+        keeps_blocks = run.durability.keeps_blocks
+        _check_retention(run.settings, keeps_blocks)
         number_streams(
             graph,
             ledger,
             rates,
-            removed=settings.removed_streams or (),
-            is_kept=durability.keeps_blocks,
+            removed=run.settings.removed_streams or (),
+            is_kept=keeps_blocks,
             before=upgraded,
         )
         if upgraded is not None:
@@ -101,14 +98,12 @@ class ReceiverSide:
         self._hosted = HostedReceivers(
             spark_context,
             {node.stream_id: (node.receiver, node.name) for node in nodes},
-            settings,
             run,
             ledger,
             clock=clock,
             events=_TrackerEvents(bus, on_error, rates, self._readings),
             keep_batches=keep_batches,
             on_rate_status=self._on_rate_status,
-            encryption=encryption,
         )
         self.blocks = self._hosted.tracker
 

@@ -72,7 +72,7 @@ from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.threads import OwnedThread
-from penstock.tracker import ReceivedBlockTracker, open_ledger
+from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import EncryptionKey, is_on_objects
 
 if TYPE_CHECKING:
@@ -557,31 +557,20 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             settings,
             needed_modules(requires, settings, directory, encryption),
         )
-        run = prepare_run(self._sc, settings, directory, len(receivers))
-        durability = run.durability
-        scratch = None if durability.scratch is None else ScratchClaim(durability.scratch)
+        run = prepare_run(self._sc, settings, directory, len(receivers), encryption)
+        folder = run.durability.scratch
+        scratch = None if folder is None else ScratchClaim(folder)
         ledger = None
         try:
             if receivers or directory is not None:
-                ledger = open_ledger(
-                    (),
-                    durability.driver_log_folder,
-                    settings,
-                    sync=durability.sync,
-                    owner=run.run_id,
-                    application=run.app_name,
-                    clock=self._clock,
-                    encryption=encryption,
-                )
+                ledger = run.open_ledger(self._clock)
             made = self._make_checkpointing(settings, ledger, encryption)
             if directory is not None:
                 remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
-            named = [(node.name, node.receiver) for node in receivers]
-            describe_run(_log, run, named, encryption, self._sc.master or "")
+            describe_run(_log, run, [(node.name, node.receiver) for node in receivers])
             return StreamingEngine(
                 self._sc,
                 self._graph,
-                settings,
                 run,
                 clock=self._clock,
                 bus=self._bus,
@@ -593,7 +582,6 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 checkpointing=made if isinstance(made, Checkpointing) else None,
                 only_checkpoint=made if isinstance(made, Checkpoint) else None,
                 rates=self._rates,
-                encryption=encryption,
             )
         except BaseException:
             if ledger is not None:

@@ -44,8 +44,8 @@ class Program:
         # As who locks the checkpoints, or the driver log.
         os.makedirs(os.path.dirname(durability.driver_log_folder), exist_ok=True)
         is_kept = directory is not None or (self.settings.wal_dir is not None and receives)
-        run = Run(run_id, durability, self.name, is_kept)
-        place = run.logs(self.settings, None).letters_place(self.settings)
+        run = Run(run_id, durability, self.settings, app_name=self.name, is_kept=is_kept)
+        place = run.letters_place()
         return DeadLetterPlace(
             place.folder, 0, f"{self.starts:032x}", "Gauge", "here", max_bytes=1 << 20
         )

@@ -300,7 +300,6 @@ class LedgerSide:
         self,
         spark_context: Any,
         graph: Any,
-        settings: Any,
         run: Any,
         *,
         clock: Any,
@@ -314,7 +313,7 @@ class LedgerSide:
         self.ledger = ledger
         self._keep_batches = keep_batches
         self._next: dict[int, tuple[str, int]] = {}
-        removed = settings.removed_streams or ()
+        removed = run.settings.removed_streams or ()
         number_streams(graph, self.ledger, rates, removed=removed, before=upgraded)
         if upgraded is not None:
             hand_over(self.ledger, upgraded, is_resumed=keep_batches)
