@@ -43,8 +43,7 @@ Beside them stand:
 `threads`, `event_loop`       every thread, and who hears of its end; one with a queue
 `backoff`                    pauses between tries
 `rate_limited_log`           log lines that repeat
-`position_text`              positions as JSON
-`position_changes`           positions that are told by their changes
+`position_changes`           positions that are told by their changes; positions as JSON
 `whole_files`                what commands write has its name once it is whole
 `reused_memory`              buffers that are used again once nobody looks into them
 `hkdf`                       keys out of one secret

@@ -14,8 +14,8 @@ from penstock.position_changes import (
     decoded_position,
     encoded_position,
     merged,
+    position_as_json,
 )
-from penstock.position_text import position_as_json
 from penstock.receiver import ReceiverContext
 from penstock.receiver.storing import PositionTooLargeError
 from penstock.testing import run_receiver

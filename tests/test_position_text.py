@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.position_text import position_as_json
+from penstock.position_changes import position_as_json
 from penstock.receiver.storing import _check_position
 
 plain = (

@@ -87,7 +87,7 @@ Modules
 =================================  ===============================================================
 `memory`                           the arena of slots, and their locks
 `builder`, `record_pickles`        filling a slot; records that are pickled
-`arrow_frames`, `arrow_sizes`      PySpark's functions for Arrow data; what Arrow batches take
+`arrow_frames`                     PySpark's functions for Arrow data; what Arrow batches take
 `kept_values`                      whether a column has the values that it is made of
 `lines`                            where a block of lines is cut
 `store`, `launch`                  a receiver's blocks; making sure that its host has a block server

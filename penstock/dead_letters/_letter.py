@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.errors import encodable, text_of
-from penstock.position_text import position_as_json
+from penstock.position_changes import position_as_json
 
 KIND = 1
 """The kind of a letter's record in the log."""

@@ -23,11 +23,10 @@ Layout
 
 ====================  ==============================================================================
 `preparation`         what an application must have, and the name and the promise of a run; whose
-                      dead letters lie where, below a folder that programs share
+                      dead letters lie where, below a folder that programs share, and what opens
+                      them
 `receivers`           the receivers and their tracker, from an open ledger to the end
-`receiver_status`     a receiver as it is at one moment
-`receiver_readings`   what receivers wait for, of what they send
-`letter_tail`         what opens the dead letters of a run, to be looked at
+`receiver_readings`   what receivers wait for, of what they send; one as it is at one moment
 `durability`          which promise is in force, and where the logs lie
 `encryption`          which key there is
 `startup_checks`      cores, and Spark's second copies of tasks
@@ -39,9 +38,8 @@ Layout
 `terminal`            what a program says on its terminal
 `spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
-`interrupts`          Ctrl-C and the order to end; `stop_signals`: the same for who waits;
-                      `signal_lines`: what is said when they come; `jvm_signals`: what Spark's JVM
-                      does at them
+`interrupts`          Ctrl-C and the order to end; `stop_signals`: the same for who waits,
+                      and what is said when they come; `jvm_signals`: what Spark's JVM does at them
 `bounded`             a step that may hang; `spark_end`: ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================

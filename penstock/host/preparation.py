@@ -6,17 +6,24 @@ import hashlib
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
-from penstock.dead_letters import DeadLetterPlace, folder_beside, is_program_name, program_name
+from penstock.dead_letters import (
+    DeadLetterPlace,
+    LetterTail,
+    folder_beside,
+    is_program_name,
+    program_name,
+)
 from penstock.errors import PenstockError
 from penstock.host.durability import Durability, choose_durability, scratch_parent
 from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
 from penstock.host.startup_checks import check_cores, check_spark_settings
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.tracker import ReceivedBlockTracker, open_ledger
 from penstock.wal import EncryptionKey, FileSystem, is_shared, locate
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.receiver import BlockLogs, Receiver
+
+_log = logging.getLogger("penstock.host")
 
 
 @dataclass(frozen=True)
@@ -201,6 +210,15 @@ def describe_run(log: logging.Logger, run: Run, receivers: Sequence[tuple[str, R
             ", ".join(replicated),
             run.durability.describe_copies(run.master),
         )
+
+
+def tail_of_run(run: Run) -> Callable[[], LetterTail] | None:
+    """Return what opens the dead letters of a run to be looked at; None: not from here."""
+    place = run.letters_place()
+    if not run.settings.dead_letters_enabled or not (run.is_local or is_shared(place.folder)):
+        return None
+    limited = RateLimitedLog(_log)
+    return lambda: LetterTail(place.folder, run.encryption, but=-1, tell=limited.log)
 
 
 # Below which folder the dead letters of a program lie: one that no other program writes to.

@@ -11,7 +11,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import Any
 
+from penstock._html import table_of
 from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
 _STALE_S = 5.0
@@ -218,3 +220,43 @@ def _waits(before: PipeReading, after: PipeReading, span_s: float) -> ReceiverWa
         driver=explained[2] * scale,
         nothing=worked_s * scale,
     )
+
+
+@dataclass(frozen=True)
+class ReceiverStatus:
+    """A receiver as it is at one moment.
+
+    Attributes:
+        stream_id: Its stream.
+        name: ``<type>-<stream id>``.
+        state: ``starting``, ``running`` or ``stopped``.
+        host: Where it runs, or last ran; empty before.
+        executor_id: The executor there.
+        address: Where its connection to the driver comes from; empty while there is none.
+        attempts: How often its job was started in this run.
+        records: Records of it that are durable and known to the driver, in this run.
+        blocks: The blocks that they are in.
+        position: The place in the source after the last of them, or None.
+        last_error: What it last complained of, or empty.
+        last_error_ms: When that was, ms since the epoch, or -1.
+        waits: What it waited for in the last second; None while it is not known.
+        addresses: Where it listens; empty for one that does not, or does not run.
+    """
+
+    stream_id: int
+    name: str
+    state: str
+    host: str
+    executor_id: str
+    address: str
+    attempts: int
+    records: int
+    blocks: int
+    position: Any
+    last_error: str
+    last_error_ms: int
+    waits: ReceiverWaits | None = None
+    addresses: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return table_of("Receiver", [self])

@@ -20,7 +20,7 @@ from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverStatus
 from penstock.receiver import SharedRatePlace
 from penstock.tracker import (
     KeptStreamSettings,

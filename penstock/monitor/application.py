@@ -9,8 +9,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from penstock.dead_letters import LetterTail
-from penstock.host.receiver_readings import ReceiverReading
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverReading, ReceiverStatus
 from penstock.monitor.records import Limit
 from penstock.streaming import SchedulerStatistics
 from penstock.tracker import KeptStream

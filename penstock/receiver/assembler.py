@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.blockstore import BlockBuilder, BlockKind, BlockStore, SealedBlock
-from penstock.blockstore.arrow_sizes import compacted, stream_size
+from penstock.blockstore.arrow_frames import compacted, stream_size
 from penstock.blockstore.builder import (
     DATA_START,
     HEADER_ROOM,

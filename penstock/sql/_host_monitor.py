@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
-from penstock.host.receiver_readings import ReceiverReadings
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
 from penstock.sql._host_events import HostEvents

@@ -22,8 +22,7 @@ from penstock.blockstore import (
     read_block_if_any,
 )
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
-from penstock.position_changes import decoded_position
-from penstock.position_text import position_as_json
+from penstock.position_changes import decoded_position, position_as_json
 from penstock.sql._options import SourceOptions
 from penstock.sql.errors import BlockLostError, SourceError
 from penstock.wire.messages import ReceivedBlockInfo

@@ -26,17 +26,21 @@ from penstock.host.errors import PermanentReceiverError
 from penstock.host.executor_python import use_own_python
 from penstock.host.interrupts import plain_interrupts, short_interrupts
 from penstock.host.jvm_signals import IgnoredTermination
-from penstock.host.letter_tail import tail_of_run
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import (
     check_application,
     describe_run,
     needed_modules,
     prepare_run,
+    tail_of_run,
 )
 from penstock.host.receiver_arguments import check_picklable
-from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, ReceiverWaits
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import (
+    ReceiverReading,
+    ReceiverReadings,
+    ReceiverStatus,
+    ReceiverWaits,
+)
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import is_stopped, spark_context_of
 from penstock.host.spark_end import stop_spark, tell_of_silence

@@ -70,8 +70,7 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 from pyspark import StorageLevel
 
 from penstock.host.executor_python import ExecutorPythonError
-from penstock.host.receiver_readings import ReceiverWaits
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
 from penstock.streaming.checkpoint.errors import (
     CheckpointError,
     CheckpointReadError,

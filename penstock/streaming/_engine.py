@@ -17,10 +17,9 @@ from py4j.protocol import Py4JError
 from penstock.clock import Clock
 from penstock.host.bounded import stop_bounded, told
 from penstock.host.jvm_signals import IgnoredTermination
-from penstock.host.letter_tail import tail_of_run
 from penstock.host.orphans import ScratchClaim
-from penstock.host.preparation import Run
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.preparation import Run, tail_of_run
+from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
 from penstock.streaming._letters import letters_of_run

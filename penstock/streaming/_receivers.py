@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.preparation import Run
-from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings, ReceiverWaits
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import (
+    ReceiverReading,
+    ReceiverReadings,
+    ReceiverStatus,
+    ReceiverWaits,
+)
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
 from penstock.streaming._stream_numbers import hand_over, number_streams

@@ -36,7 +36,7 @@ from penstock.host.preparation import (
     prepare_run,
 )
 from penstock.host.receiver_arguments import check_picklable
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import spark_context_of
 from penstock.host.spark_end import stop_spark

@@ -11,7 +11,7 @@ What must hold
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
 - One writer per folder, held by a lock that ends with its process; on HDFS and on an object store
-  the newest writer has it, and whoever had it before can write no more (`penstock.wal._hdfs_lock`,
+  the newest writer has it, and whoever had it before can write no more (`penstock.wal._hdfs`,
   `penstock.wal._objects`).
 
 A folder lies on a disk of this host, on HDFS or on an object store (`locate`). What is another
@@ -78,10 +78,8 @@ Modules
 `_options`, `_errors`     what a log is told and tells; what it raises
 `_filesystem`             what the log needs of a file system; the one of this host
 `_answers`                what a storage answers: gone, refused, away; and by when
-`_hdfs`, `_hdfs_files`    HDFS as a file system; its open files
-`_hdfs_lock`              who writes a log on HDFS
-`_objects`,               an object store as a file system; who writes a log there
-`_objects_lock`
+`_hdfs`, `_hdfs_files`    HDFS as a file system, and who writes a log there; its open files
+`_objects`                an object store as a file system, and who writes a log there
 `_objects_client`         the requests that are made of it, and what it answers
 `_owner`                  what a lock says of its owner
 `_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration

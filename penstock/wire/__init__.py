@@ -32,9 +32,9 @@ callbacks run; all their public methods may be called from any thread.
 `server`, `_arrivals`       the listening end, and what its owner writes; accepting, within bounds
 `_connection`               one connection, as both ends use it
 `_authentication`, `tls`    proving the secret, then each frame; TLS around it
-`link`                      what that takes, and where the tracker is
+`link`                      what that takes, and where the tracker is; limits
 `_frames`, `_mailbox`       cutting bytes into messages; handing items to an event loop
-`addresses`, `options`      addresses as text, where a server listens; limits
+`addresses`                 addresses as text, where a server listens
 `errors`                    what can go wrong
 ==========================  ======================================================================
 """
@@ -64,8 +64,7 @@ from penstock.wire.errors import (
     TamperedError,
     WireError,
 )
-from penstock.wire.link import ApplicationLink
-from penstock.wire.options import WireOptions
+from penstock.wire.link import ApplicationLink, WireOptions
 from penstock.wire.server import Handler, Peer, PendingReply, Reply, Server, ServerStatistics
 from penstock.wire.tls import TlsIdentity
 

@@ -25,8 +25,8 @@ from penstock.wire.errors import (
     ProtocolError,
     WireError,
 )
+from penstock.wire.link import WireOptions
 from penstock.wire.messages import Heartbeat, Message
-from penstock.wire.options import WireOptions
 
 _LEAST_BYTES_PER_S = 256 << 10
 """The slowest that a frame may arrive, beyond the time that silence is allowed anyway."""

@@ -36,8 +36,8 @@ from penstock.wire.errors import (
     ConnectionLostError,
     WireError,
 )
+from penstock.wire.link import WireOptions
 from penstock.wire.messages import Message
-from penstock.wire.options import WireOptions
 
 _logger = logging.getLogger("penstock.wire")
 

@@ -35,8 +35,8 @@ from penstock.wire.errors import (
     ServerStartError,
     WireError,
 )
+from penstock.wire.link import WireOptions
 from penstock.wire.messages import Failure, Message
-from penstock.wire.options import WireOptions
 
 _logger = logging.getLogger("penstock.wire")
 _STOP_TIMEOUT_S = 5.0

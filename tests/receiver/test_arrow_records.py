@@ -14,7 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
-from penstock.blockstore.arrow_sizes import compacted
+from penstock.blockstore.arrow_frames import compacted
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
 from penstock.wal import LogOptions, SyncPolicy

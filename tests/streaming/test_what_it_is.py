@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.host.receiver_status import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverStatus
 from penstock.receiver import ReceiverContext, receiver
 from penstock.receiver.short_forms import as_receiver
 from penstock.streaming import StreamingContext
