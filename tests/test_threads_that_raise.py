@@ -344,14 +344,14 @@ def signals(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) 
 
 
 def checkpoints(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    from penstock.streaming.checkpoint import writer
-    from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
+    from penstock.streaming.checkpoint import checkpointer
+    from penstock.streaming.checkpoint.checkpointer import CheckpointRequest, CheckpointWriter
 
     kept: Any = SimpleNamespace(write_checkpoint=once, checkpoint=b"")
     header = SimpleNamespace(rdd_files=(), program="p", last_batch_ms=1, rdd_folder="")
     checkpoint: Any = SimpleNamespace(header=header, encode=bytes)
     done = threading.Event()
-    monkeypatch.setattr(writer, "_RETRY_S", 0.001)
+    monkeypatch.setattr(checkpointer, "_RETRY_S", 0.001)
     found = CheckpointWriter(
         kept, "f", kept, on_error=heard.tell, patience_s=0.0, clock=SystemClock()
     )
@@ -827,7 +827,7 @@ PLACES: dict[str, Case | None] = {
     "sql/host_cli.py:_SparkWatch.__init__": spark_watch,
     "streaming/_live_view.py:LiveView.__init__": live_view,
     "streaming/_running.py:_Signals._interrupt": signals,
-    "streaming/checkpoint/writer.py:CheckpointWriter.__init__": checkpoints,
+    "streaming/checkpoint/checkpointer.py:CheckpointWriter.__init__": checkpoints,
     "streaming/console.py:Console.__init__": console,
     "streaming/context.py:StreamingContext._stop_soon": context_stop,
     "streaming/listeners/bus.py:StreamingListenerBus.__init__": listener_bus,

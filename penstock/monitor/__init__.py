@@ -20,10 +20,9 @@ Layout
 ==================  =============================================================================
 `application`       what the monitor asks a running context or host, and may tell it to do
 `records`           what the model tells: batches, operations, events, receivers
-`history`           points of one second for ten minutes and of ten seconds for a day
-`lately`            how a receiver has been in the last minutes
+`history`           points of one second for ten minutes and of ten seconds for a day; how a
+                    receiver has been in the last minutes
 `model`             takes events and readings, answers questions
-`tracker_events`    feeds it where there is no listener bus, in a `ReceiverHost`
 `sentence`          how it goes, in one sentence that a person would say
 `web`               all of it over HTTP: REST, metrics, health, status, actions
 `otel`              figures, and traces of blocks, sent by OpenTelemetry's protocol
@@ -32,8 +31,8 @@ Layout
 `tables`            what the commands print
 `cli`               the commands, and how they ask a running program
 `doctor`            checks a machine or a cluster before a program runs
-`monitor`           begins and ends all of it with a context or a host; the way to it from
-                    Spark's page, and Spark's gauges
+`monitor`           begins and ends all of it with a context or a host, and feeds the model where
+                    there is no listener bus; the way to it from Spark's page, and Spark's gauges
 ==================  =============================================================================
 
 Life
@@ -54,9 +53,8 @@ from penstock._lazy_door import lazy_door
 if TYPE_CHECKING:
     from penstock.monitor.application import Application
     from penstock.monitor.model import Model
-    from penstock.monitor.monitor import Monitor, start_monitor
+    from penstock.monitor.monitor import Monitor, TrackerEvents, start_monitor
     from penstock.monitor.records import Limit
-    from penstock.monitor.tracker_events import TrackerEvents
 
 __all__ = ["Application", "Limit", "Model", "Monitor", "TrackerEvents", "start_monitor"]
 
@@ -69,7 +67,7 @@ if not TYPE_CHECKING:
             "Limit": "records",
             "Model": "model",
             "Monitor": "monitor",
-            "TrackerEvents": "tracker_events",
+            "TrackerEvents": "monitor",
             "start_monitor": "monitor",
         },
     )

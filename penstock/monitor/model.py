@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from penstock.clock import Clock, SystemClock
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.monitor.application import Application
-from penstock.monitor.history import History, Point, points_of
-from penstock.monitor.lately import Trend
+from penstock.monitor.history import History, Point, Trend, points_of
 from penstock.monitor.records import (
     Batch,
     BatchStatus,

@@ -23,7 +23,15 @@ from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import PageTls, WebServer, listen_host, ports_near
 from penstock.settings import Settings
+from penstock.streaming.listeners.events import (
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+    StreamingStarted,
+)
 from penstock.threads import OwnedThread, Repeated
+from penstock.tracker import TrackedReceiver
 from penstock.wire.addresses import address_text, bare_host
 
 if TYPE_CHECKING:
@@ -382,3 +390,30 @@ def _register(model: Model, address: str, token: str, tls: PageTls | None) -> Pa
     except Exception as error:  # noqa: BLE001  # the page is there all the same
         _log.warning("The commands cannot find this program by itself: %s", error)
         return None
+
+
+class TrackerEvents:
+    """A tracker's `ReceiverTrackerEvents` that feed a model.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def started(self) -> None:
+        """Take note that the receivers are being started."""
+        self._model.onStreamingStarted(StreamingStarted(self._model.now_ms()))
+
+    def receiver_started(self, info: TrackedReceiver, /) -> None:
+        self._model.onReceiverStarted(ReceiverStarted(ReceiverInfo.of(info)))
+
+    def receiver_error(self, info: TrackedReceiver, /) -> None:
+        self._model.onReceiverError(ReceiverError(ReceiverInfo.of(info)))
+
+    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+        self._model.onReceiverStopped(ReceiverStopped(ReceiverInfo.of(info)))
+
+    def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
+        self._model.given_up(stream_id, message, error)

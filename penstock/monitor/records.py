@@ -235,7 +235,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Lately:
-    """How a receiver has been in the last minutes (`penstock.monitor.lately`).
+    """How a receiver has been in the last minutes (`penstock.monitor.history`).
 
     Attributes:
         stops: How often it stopped, in the last ten minutes.

@@ -37,8 +37,7 @@ Layout
 `_options`          what a query or a batch read may say
 `_stream_rates`     rates of receivers, of all who have a say in them
 `_query_rates`      those that follow queries, and what Spark tells of queries for that
-`_host_events`      who is told of a host's receivers
-`_host_monitor`     a host as the monitor sees it
+`_host_monitor`     a host as the monitor sees it; who is told of its receivers
 `_host_client`      questions to the host
 `_ended_host`       the same to the directory of one that has ended
 `session`           `connect`: hosts of other applications

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
+from penstock.host.errors import PermanentReceiverError
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
+from penstock.host.terminal import TerminalLines, started_line, stopped_line
 from penstock.settings import Settings
-from penstock.sql._host_events import HostEvents
 from penstock.sql._stream_rates import HostRate, StreamRates
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.dead_letters import LetterTail
     from penstock.monitor import Application, Monitor
-    from penstock.tracker import KeptStream
+    from penstock.tracker import KeptStream, ReceiverTrackerEvents, TrackedReceiver
 
 _NEWEST_BLOCKS = 100
 """So many of the newest blocks are looked through for one that has records."""
@@ -131,3 +132,52 @@ def start_host_monitor(
         told.started()
 
     return start_monitor(host.application(clock), settings, tell, say, clock)
+
+
+class HostEvents:
+    """Hands on what the tracker tells: to the host, to the terminal, and to the monitor.
+
+    Args:
+        on_error: Is told of what is final.
+        readings: Forget a receiver that stopped.
+        lines: Say of receivers what a person wants to see.
+
+    Attributes:
+        monitor: Is told of everything; None: nobody looks.
+    """
+
+    def __init__(
+        self,
+        on_error: Callable[[PermanentReceiverError], None],
+        readings: ReceiverReadings,
+        lines: TerminalLines,
+    ) -> None:
+        self._on_error = on_error
+        self._readings = readings
+        self._lines = lines
+        self.monitor: ReceiverTrackerEvents | None = None
+
+    def receiver_started(self, info: TrackedReceiver, /) -> None:
+        self._lines.say(
+            started_line(info.name, info.location, info.executorId), ("started", info.streamId)
+        )
+        if self.monitor is not None:
+            self.monitor.receiver_started(info)
+
+    def receiver_error(self, info: TrackedReceiver, /) -> None:
+        # It is in the tracker's log.
+        if self.monitor is not None:
+            self.monitor.receiver_error(info)
+
+    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+        self._readings.ended(info.streamId)
+        line = stopped_line(info.name, info.lastErrorMessage, info.lastError)
+        if line:
+            self._lines.say(line, ("stopped", info.streamId))
+        if self.monitor is not None:
+            self.monitor.receiver_stopped(info)
+
+    def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
+        self._on_error(PermanentReceiverError(stream_id, message, error))
+        if self.monitor is not None:
+            self.monitor.permanent_error(stream_id, message, error)

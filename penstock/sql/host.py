@@ -48,8 +48,7 @@ from penstock.host.spark_logs import end_progress_bar, has_large_stacks
 from penstock.host.stop_signals import StopSignals
 from penstock.host.terminal import TerminalLines
 from penstock.receiver import Receiver, as_receiver
-from penstock.sql._host_events import HostEvents
-from penstock.sql._host_monitor import WatchedHost, start_host_monitor
+from penstock.sql._host_monitor import HostEvents, WatchedHost, start_host_monitor
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates, follow
 from penstock.sql._run import QueriesOfRun
 from penstock.sql._stream_rates import HostRate, StreamRates

@@ -35,12 +35,10 @@ Layout
 `recovery`                   the context made again: `StreamingContext.getOrCreate`
 `durations`                  durations and batch times, as programs give and get them
 `errors`, `user_errors`      what goes wrong, with the way out; in the program's own functions
-`_stream_numbers`            the numbers that the ledger has for a program's streams
-`_letters`                   where the dead letters of a program go
-`_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts
-`received_blocks`, `waiter`
+`_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts;
+`received_blocks`            where dead letters go; the numbers that the ledger has for streams
 `console`, `stop_report`     what a program says on its terminal; what a stop gave up
-`stream_errors`              what goes wrong in a running context, on its way to the waiter
+`waiter`                     who waits for the end, and what goes wrong, on its way there
 `_call_site`                 names that people recognise
 `_live_view`                 what a notebook shows of a context
 `_threads`                   the notebook's cell that output goes to; waits that a signal ends
@@ -101,8 +99,7 @@ from penstock.streaming.errors import (
     StateSavingError,
     StreamGraphError,
 )
-from penstock.streaming.listeners.listener import StreamingListener
-from penstock.streaming.listeners.stats_report import StatsReportListener
+from penstock.streaming.listeners.listener import StatsReportListener, StreamingListener
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport

@@ -16,20 +16,23 @@ from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
 from penstock.host.bounded import stop_bounded, told
+from penstock.host.durability import check_writable
 from penstock.host.jvm_signals import IgnoredTermination
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.spark_end import tell_of_silence
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
-from penstock.streaming._letters import letters_of_run
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.checkpoint.record import Checkpoint
 from penstock.streaming.console import Console, ConsoleFacts
+from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
+from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.state_saver import StateSaver
-from penstock.streaming.errors import SparkEndedError
+from penstock.streaming.errors import SparkEndedError, StreamGraphError
+from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
 from penstock.streaming.listeners.input_info import InputInfoTracker
@@ -39,14 +42,65 @@ from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
-from penstock.streaming.stream_errors import StreamErrors
-from penstock.streaming.waiter import ContextWaiter
+from penstock.streaming.waiter import ContextWaiter, StreamErrors
+from penstock.wal import is_on_hdfs, is_shared
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.monitor import Monitor
     from penstock.tracker import ReceivedBlockTracker
+
+
+def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
+    """Return where the dead letters of the program go.
+
+    Args:
+        graph: The graph.
+        run: The run.
+
+    Returns:
+        None where no stream of the graph writes or reads any, or they are not to be kept.
+
+    Raises:
+        UnwritableFolderError: They are to lie on this host and cannot be written.
+        StreamGraphError: They are to be read, and lie on other hosts.
+    """
+    nodes = graph.nodes()
+    writes = any(
+        isinstance(node, NarrowDStream) and isinstance(node.operation, LetterOperation)
+        for node in nodes
+    )
+    reads = any(isinstance(node, DeadLetterInputDStream) for node in nodes)
+    if not (writes or reads):
+        return None
+    settings = run.settings
+    if not settings.dead_letters_enabled:
+        if reads:
+            _log.warning(
+                "deadLetters() stays empty: spark.penstock.deadLetters.enabled is false, so that "
+                "none are kept"
+            )
+        return None
+    place = run.letters_place()
+    on_all_hosts = is_shared(place.folder)
+    if reads and not run.is_local and not on_all_hosts:
+        raise StreamGraphError(
+            f"deadLetters() is read by the driver, and dead letters lie in {place.folder} on each "
+            "host; set spark.penstock.deadLetters.dir to a folder on HDFS or an object store, or "
+            "read those of a host there with penstock.dead_letters.letters"
+        )
+    if run.is_local and settings.dead_letters_dir is not None and not on_all_hosts:
+        check_writable(settings.dead_letters_dir)
+    if writes and settings.dead_letters_dir is None and not run.durability.keeps_blocks:
+        _log.warning(
+            "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter lie in %s, which goes "
+            "with the program; set spark.penstock.deadLetters.dir, spark.penstock.wal.dir or a "
+            "checkpoint directory to keep them",
+            place.folder,
+        )
+    return LettersOfRun(run.run_id, place, is_on_hdfs(place.folder))
+
 
 _FAST_STOP_S = 2.0
 """How long running output operations may take at a stop that is not graceful, as in Spark."""

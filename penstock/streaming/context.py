@@ -52,10 +52,9 @@ from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.input_operations import InputOperations
+from penstock.streaming.dstream.input_operations import InputOperations, RateOperations
 from penstock.streaming.dstream.input_streams import QueueInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.dstream.rate_operations import RateOperations
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds

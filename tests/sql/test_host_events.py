@@ -10,7 +10,7 @@ from penstock.host.errors import PermanentReceiverError
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.terminal import TerminalLines
 from penstock.monitor import TrackerEvents
-from penstock.sql._host_events import HostEvents
+from penstock.sql._host_monitor import HostEvents
 from penstock.tracker import TrackedReceiver
 from tests.monitor.feeding import START_MS, Program
 

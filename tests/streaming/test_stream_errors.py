@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.streaming.errors import SparkEndedError
-from penstock.streaming.stream_errors import StreamErrors
-from penstock.streaming.waiter import ContextWaiter
+from penstock.streaming.waiter import ContextWaiter, StreamErrors
 
 
 class Spark:

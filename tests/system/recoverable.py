@@ -25,7 +25,7 @@ from pyspark import SparkConf, SparkContext
 
 from penstock.receiver import Receiver
 from penstock.streaming import DStream, StreamingContext
-from penstock.streaming.checkpoint.writer import CheckpointWriter
+from penstock.streaming.checkpoint.checkpointer import CheckpointWriter
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.tracker import ReceivedBlockTracker

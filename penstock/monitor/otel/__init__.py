@@ -16,9 +16,8 @@ Layout
 =============  ==================================================================================
 `sender`       the thread: sends figures and spans every so often
 `signals`      figures or traces on their way: when they are sent, what became of them
-`otlp_data`    the figures as OTLP has them
 `ways`         puts together a block's times, from its receiver and from its batch
-`spans`        the spans of that
+`otlp_data`    the figures, and the spans of such a way, as OpenTelemetry has them
 =============  ==================================================================================
 
 The packages of OpenTelemetry are those of the extra ``penstock[otel]``. Its environment variables

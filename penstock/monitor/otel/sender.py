@@ -106,7 +106,7 @@ class OtelSender:
     def _look(self) -> None:
         if self._parts.tracer is None or self._model.application.batch_ms is None:
             return  # Without batches no way comes to its end.
-        from penstock.monitor.otel.spans import add_spans
+        from penstock.monitor.otel.otlp_data import add_spans
 
         for way in self._ways.take(self._model.batches()):
             add_spans(self._parts.tracer, way, self._model.application.streams)

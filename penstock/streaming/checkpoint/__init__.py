@@ -52,8 +52,8 @@ they hold functions of another release anyway.
 
 =====================  ==========================================================================
 `record`               a checkpoint as bytes; the newest of a folder
-`writer`               the thread that has them written
-`checkpointer`         what the job generator asks to have its graph and its progress kept
+`checkpointer`         what the job generator asks to have its graph and its progress kept, and the
+                       thread that writes them
 `errors`               what goes wrong, with the way out
 `graph_pickling`       a graph as bytes, and back
 `program_code`         what a program's streams were made with, to say what has changed since

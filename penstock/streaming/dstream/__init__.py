@@ -9,8 +9,7 @@ operations ask for it.
 `pair_operations`,
 `map_with_state`, `state`,
 `arrow_stream`
-`input_operations`,          the inputs, as methods of the context; the rates of all
-`rate_operations`
+`input_operations`           the inputs, as methods of the context; the rates of all
 `rated_dstream`,             streams whose rate can be set: direct ones, and those of receivers
 `receiver_dstream`
 `node`                       what every node does: one RDD per time, remembered for a while
@@ -24,9 +23,8 @@ operations ask for it.
 `output`, `output_specs`     `foreachRDD` and `foreachBatch`; saving to folders that are there
 `job`                        one output operation of one batch; the set of them that a batch is
 `rdd_files`, `state_saver`,  RDDs that are saved, and read back; waiting for a full disk
-`_saving_jobs`,
 `_storage_errors`
-`graph`                      inputs, outputs, time
+`graph`                      inputs, outputs, time; jobs, which save first what is due
 `arity`                      with or without the batch time: what a user's function takes
 ===========================  =====================================================================
 """

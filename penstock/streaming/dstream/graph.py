@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pyspark import RDD
+
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.streaming.dstream._saving_jobs import SavingJob
 from penstock.streaming.dstream.state_saver import StateSaver
-from penstock.streaming.errors import StreamGraphError
+from penstock.streaming.errors import StateNotSavedError, StreamGraphError
 from penstock.streaming.kernels.deferred import Content, content_of
 
 if TYPE_CHECKING:
@@ -478,3 +479,52 @@ def common_slide(slides: Iterable[int], message: str) -> int:
     if len(found) != 1:
         raise ValueError(message)
     return found.pop()
+
+
+# Jobs that save the states that are due, whatever the program's own operation does.
+#
+# Spark checkpoints an RDD when a job has run on it. An operation that fails before its job, or
+# looks at no record, would so leave a state unsaved: with each batch there would be more RDDs
+# behind it, and more received blocks to be kept, for as long as what it writes to is down. And
+# where the disk is full, the operation would fail that has just written its results.
+
+
+@dataclass(frozen=True)
+class SavingJob:
+    """The body of a job, and the states that are saved before it.
+
+    Attributes:
+        run: The program's operation.
+        due: The states, each after those that it is made of.
+        saver: Saves them.
+        time_ms: The batch.
+    """
+
+    run: Callable[[], None]
+    due: tuple[RDD[Any], ...]
+    saver: StateSaver
+    time_ms: int
+
+    def __call__(self) -> None:
+        failure = self._save()
+        try:
+            self.run()
+        except Exception:
+            if failure is not None:
+                # Mostly both have one cause; the operation's own error is told.
+                self.saver.tell(failure)
+            raise
+        if failure is not None:
+            raise failure
+
+    def _save(self) -> Exception | None:
+        """Save what is due; return why it cannot be saved."""
+        failure = None
+        for rdd in self.due:
+            try:
+                self.saver.save(rdd, self.time_ms)
+            except StateNotSavedError:
+                raise
+            except Exception as error:  # noqa: BLE001  # raised after the operation
+                failure = error
+        return failure

@@ -7,10 +7,9 @@ What must hold
 * After the context has stopped no event comes any more.
 
 ================  ===============================================================================
-`listener`        what a program implements to be told
+`listener`        what a program implements to be told; one that logs delays
 `events`          what it is told, with PySpark's getters
 `bus`             the thread that hands events to listeners
 `input_info`      what the inputs of a batch tell of it
-`stats_report`    a listener that logs delays
 ================  ===============================================================================
 """

@@ -15,10 +15,10 @@ Layout
 
 ==================  ==============================================================================
 `pid`, `aimd`       the estimators' names of before `penstock.rates`, for checkpoints that have them
-`controller`        `RateController`: a listener per stream, asks its estimator after each batch
 `decision`          whose limit holds, as one pure function
 `memory`            what a stream keeps: it lies on the stream's node and is pickled with the graph
-`book`              `RateBook`: the rates of all streams of a context, before and while it runs
+`book`              `RateBook`: the rates of all streams of a context, before and while it runs;
+                    `RateController`: a listener per stream, asks its estimator after each batch
 `division`          how a total is divided, as one pure function, and what is in force where
 `group`             `RateGroup`: a total that several streams share
 ==================  ==============================================================================
@@ -39,8 +39,7 @@ from penstock.rates import (
     RateEstimator,
     create_rate_estimator,
 )
-from penstock.streaming.rates.book import RateBook
-from penstock.streaming.rates.controller import RateController
+from penstock.streaming.rates.book import RateBook, RateController
 from penstock.streaming.rates.decision import RateSource, StreamRate
 from penstock.streaming.rates.group import GroupRate, RateGroup
 

@@ -18,8 +18,8 @@ from penstock.streaming import (
     CheckpointVersionError,
     CheckpointWriteError,
 )
+from penstock.streaming.checkpoint.checkpointer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, read_checkpoint
-from penstock.streaming.checkpoint.writer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.dstream.rdd_files import RDDFiles
 from penstock.tracker import LedgerRemovedError, LedgerWriteError, ReceivedBlockTracker
 from tests.bounds import HANG_S
@@ -211,7 +211,7 @@ class TestWriter:
     def test_a_failure_is_tried_again_and_told_when_it_lasts(
         self, writing: Writing, monkeypatch: Any
     ) -> None:
-        monkeypatch.setattr("penstock.streaming.checkpoint.writer._RETRY_S", 0.001)
+        monkeypatch.setattr("penstock.streaming.checkpoint.checkpointer._RETRY_S", 0.001)
         writing.ledger.failures = 3
         writing.writer.start()
         writing.write(1)
@@ -277,7 +277,7 @@ class TestWriter:
         self, writing: Writing, monkeypatch: Any
     ) -> None:
         """As when a client of HDFS panics, which is no `Exception`."""
-        monkeypatch.setattr("penstock.streaming.checkpoint.writer._RETRY_S", 0.001)
+        monkeypatch.setattr("penstock.streaming.checkpoint.checkpointer._RETRY_S", 0.001)
         writing.ledger.failures = 1
         writing.ledger.error = SystemExit("a panic")
         writing.writer.start()

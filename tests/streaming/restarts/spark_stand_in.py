@@ -494,7 +494,7 @@ def _nothing(_: int) -> list[bytes]:
 
 
 class LocalRDDFiles:
-    """Removes saved RDDs; see `penstock.streaming.checkpoint.writer.RDDFiles`."""
+    """Removes saved RDDs; see `penstock.streaming.checkpoint.checkpointer.RDDFiles`."""
 
     def __init__(self, _: Any) -> None:
         """Made in place of `SparkRDDFiles`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.event_loop import EventLoop
-from penstock.streaming.checkpoint.writer import CheckpointWriter
+from penstock.streaming.checkpoint.checkpointer import CheckpointWriter
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
