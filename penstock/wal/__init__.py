@@ -27,14 +27,14 @@ Layout of a folder::
 
 Layout of a segment, all at multiples of the log's alignment::
 
-    header record | record | record | … | index record … trailer     (closed)
+    header record | record | record | … | end record … trailer     (closed)
     header record | record | record | zeros                          (open, or left by a crash)
 
 The trailer is the last 64 bytes; it lets a reader know a closed segment without reading it.
-Bytes of headers, index and trailer: `penstock.wal._layout`.
+Bytes of headers, end record and trailer: `penstock.wal._layout`.
 
 The life of a segment: made under a temporary name, preallocated, its header forced, renamed,
-the folder forced; only then records. When it is full or old: index and trailer, cut to size,
+the folder forced; only then records. When it is full or old: end record and trailer, cut to size,
 forced, closed. When a write or a sync fails it is abandoned behind its last good record, and the
 next segment's header says with which sequence it goes on. When its owner needs nothing of it any
 more it is removed.
@@ -71,7 +71,7 @@ Modules
 `_segment_chain`          the segments of one writer, one after the other
 `_segment_writer`,        one segment: being written, being read
 `_segment_reader`
-`_layout`                 the bytes of a segment: headers, index, trailer
+`_layout`                 the bytes of a segment: headers, end record, trailer
 `_encryption`             keys and ciphers; what is appended, encrypted on its way to the disk
 `_check`, `cli`           looking for damage and repairing it; ``penstock wal``
 `_folder`                 where a log lies: its address, the names in it, taking it for one process

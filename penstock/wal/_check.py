@@ -32,7 +32,7 @@ class SegmentReport:
         number: The segment's number.
         path: Its path.
         size: Bytes of the file.
-        closed: It ends with an index.
+        closed: It ends with end record and trailer.
         records: Readable records.
         first_sequence: Sequence of the first, None when there is none.
         last_sequence: Sequence of the last, None when there is none.

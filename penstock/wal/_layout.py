@@ -1,4 +1,4 @@
-"""The bytes of a segment: record headers, the segment header, index and trailer.
+"""The bytes of a segment: record headers, the segment header, end record and trailer.
 
 All integers are little-endian, checksums are CRC-32C (Castagnoli, RFC 3720 appendix B.4).
 
@@ -21,9 +21,10 @@ Payload of the segment header (kind 0xFFFF, sequence 0): format version u16, fla
 (0: none), first sequence u64, creation time in ms u64, length u32 and bytes of the user header; key
 id, 8 bytes.
 
-Index (kind 0xFFFE, sequence last + 1): `INDEX_ENTRY` for each record.
+End record (kind 0xFFFE, sequence last + 1): it is empty, and in older segments 16 bytes for each
+record, an index that is passed over.
 
-Trailer, the last 64 bytes of a closed segment: magic u32 "PST1", crc u32, index offset u64, record
+Trailer, the last 64 bytes of a closed segment: magic u32 "PST1", crc u32, end offset u64, record
 count u64, first sequence u64, committed u64, log id, segment number u64, reserved u64.
 """
 
@@ -51,7 +52,7 @@ _TRAILER_MAGIC = 0x31545350  # b"PST1"
 
 MAX_KIND = 0xFEFF
 KIND_SEGMENT = 0xFFFF
-KIND_INDEX = 0xFFFE
+KIND_END = 0xFFFE
 FLAG_ENCRYPTED = 1
 """Flag in a record's header."""
 _RECYCLED = 1
@@ -66,10 +67,6 @@ _HEADER_FRONT = struct.Struct("<II")
 _SEGMENT = struct.Struct("<HHIQQQQI")
 _TRAILER = struct.Struct("<IIQQQQ16sQ")
 _TRAILER_BODY = struct.Struct("<QQQQ16sQ")
-
-INDEX_ENTRY = struct.Struct("<IHHQ")
-"""One record in a closed segment's index: offset in units of the alignment u32, kind u16,
-flags u16, payload length u64. Sequences are consecutive, so entry i has first sequence + i."""
 
 
 class RecordPlace(msgspec.Struct, frozen=True, gc=False):
@@ -117,12 +114,12 @@ class SegmentHeader:
         committed: Highest committed sequence when the segment was begun.
         created_ms: Wall time of creation in milliseconds, for people only.
         owner: What its records carry, see `segment_owner`.
+        user_header: Bytes that the log's owner put there.
         recycled: The file was a segment before: behind its records lie remains of others.
         preallocated: The file had its full length before its first record was written: one that
             ends in the middle of a record was cut by somebody else.
-        user_header: Bytes that the log's owner put there.
-        size: Bytes of the header in the segment, padding included.
         key_id: The id of the key that its records are encrypted with, empty when they are not.
+        size: Bytes of the header in the segment, padding included; -1 before it is written.
     """
 
     number: int
@@ -132,11 +129,11 @@ class SegmentHeader:
     committed: int
     created_ms: int
     owner: bytes
-    recycled: bool
     user_header: bytes
-    size: int
-    key_id: bytes = b""
+    key_id: bytes
+    recycled: bool = False
     preallocated: bool = False
+    size: int = -1
 
     @property
     def log_id(self) -> bytes:
@@ -149,14 +146,14 @@ class Trailer:
     """The last 64 bytes of a closed segment.
 
     Attributes:
-        index_offset: Where the index record lies.
+        end_offset: Where the end record lies.
         record_count: Records in the segment.
         first_sequence: Sequence of the first.
         committed: Highest committed sequence when the segment was closed.
         owner: As in the segment's header.
     """
 
-    index_offset: int
+    end_offset: int
     record_count: int
     first_sequence: int
     committed: int
@@ -288,39 +285,28 @@ def check_header(
     return None, length
 
 
-def pack_segment_header(
-    *,
-    number: int,
-    previous: int,
-    alignment: int,
-    first_sequence: int,
-    committed: int,
-    created_ms: int,
-    owner: bytes,
-    recycled: bool,
-    user_header: bytes,
-    key_id: bytes = b"",
-    preallocated: bool = False,
-) -> bytes:
+def pack_segment_header(segment: SegmentHeader) -> bytes:
     """Return a segment's first record, padded to the alignment."""
     payload = (
         _SEGMENT.pack(
             FORMAT_VERSION,
-            (_RECYCLED if recycled else 0)
-            | (_WITH_KEY_ID if key_id else 0)
-            | (_PREALLOCATED if preallocated else 0),
-            alignment,
-            number,
-            previous,
-            first_sequence,
-            created_ms,
-            len(user_header),
+            (_RECYCLED if segment.recycled else 0)
+            | (_WITH_KEY_ID if segment.key_id else 0)
+            | (_PREALLOCATED if segment.preallocated else 0),
+            segment.alignment,
+            segment.number,
+            segment.previous,
+            segment.first_sequence,
+            segment.created_ms,
+            len(segment.user_header),
         )
-        + user_header
-        + key_id
+        + segment.user_header
+        + segment.key_id
     )
-    header = pack_header(crc32c(payload), KIND_SEGMENT, len(payload), 0, committed, owner)
-    size = round_up(RECORD_HEADER_SIZE + len(payload), alignment)
+    header = pack_header(
+        crc32c(payload), KIND_SEGMENT, len(payload), 0, segment.committed, segment.owner
+    )
+    size = round_up(RECORD_HEADER_SIZE + len(payload), segment.alignment)
     return (header + payload).ljust(size, b"\0")
 
 
@@ -359,7 +345,7 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
 def pack_trailer(trailer: Trailer) -> bytes:
     """Return the last 64 bytes of a closed segment."""
     body = _TRAILER_BODY.pack(
-        trailer.index_offset,
+        trailer.end_offset,
         trailer.record_count,
         trailer.first_sequence,
         trailer.committed,
@@ -373,7 +359,7 @@ def parse_trailer(buffer: bytes) -> Trailer | None:
     """Return the trailer in these 64 bytes, None when they are none."""
     if len(buffer) != TRAILER_SIZE:
         return None
-    magic, crc, index_offset, count, first_sequence, committed, owner, _ = _TRAILER.unpack(buffer)
+    magic, crc, end_offset, count, first_sequence, committed, owner, _ = _TRAILER.unpack(buffer)
     if magic != _TRAILER_MAGIC or crc32c(buffer[8:]) != crc:
         return None
-    return Trailer(index_offset, count, first_sequence, committed, owner)
+    return Trailer(end_offset, count, first_sequence, committed, owner)

@@ -39,10 +39,10 @@ class SegmentInfo:
         number: Its number.
         path: Its path.
         size: Bytes of the file.
-        closed: It ends with an index.
+        closed: It ends with end record and trailer.
         first_sequence: Sequence of its first record, None when its header is unreadable.
-        last_sequence: Sequence of its last record; None when it has none or has no index.
-        record_count: Records in it, None when it has no index.
+        last_sequence: Sequence of its last record; None when it has none or is not closed.
+        record_count: Records in it, None when it is not closed.
         log_id: The random id of the writer that made it.
         created_ms: Wall time of its creation in milliseconds, for people only.
         user_header: What the writer was given as `user_header`.
@@ -118,7 +118,7 @@ class LogReader:
                 # Released since the folder was listed.
                 continue
             except OSError as error:
-                # The one behind tells where one without an index ends; with it, it is not needed.
+                # The one behind tells where one that is not closed ends; with it, it is not needed.
                 if error.errno != errno.EBUSY or not self._is_closed(only):
                     raise
             else:
@@ -227,20 +227,6 @@ class LogReader:
         else:
             raise SegmentNotFoundError(segment_path(self._folder, number))
         _raise_first(damages)
-
-    def index(self, number: int) -> list[tuple[int, RecordPlace]] | None:
-        """Return kind and place of each record of a closed segment, without reading the records.
-
-        Returns:
-            None when the segment has no readable index.
-
-        Raises:
-            SegmentNotFoundError: There is no such segment.
-        """
-        reader = self._readers.get(number)
-        if reader is None:
-            raise SegmentNotFoundError(segment_path(self._folder, number))
-        return reader.index()
 
     def segment_end(self, number: int) -> SegmentEnd | None:
         """Return how the last complete reading of a segment ended, None before any."""

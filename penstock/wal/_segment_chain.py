@@ -14,7 +14,7 @@ from penstock.wal._encryption import LogCipher, LogSealer
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import SPARE_SUFFIX, segment_path
-from penstock.wal._layout import LOG_ID_SIZE
+from penstock.wal._layout import LOG_ID_SIZE, SegmentHeader, segment_owner
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
@@ -110,19 +110,22 @@ class SegmentChain:
         segment = SegmentWriter.create(
             self._fs,
             self._folder,
+            SegmentHeader(
+                number,
+                self._highest_begun,
+                self._options.alignment,
+                first_sequence,
+                committed,
+                self._clock.time_ms(),
+                segment_owner(self.log_id, number),
+                self._user_header,
+                self._sealer.key_id if self._sealer else b"",
+            ),
             spare=spare,
-            number=number,
-            previous=self._highest_begun,
-            alignment=self._options.alignment,
             segment_size=self._options.segment_size,
             needed=needed,
             direct=self._direct,
-            log_id=self.log_id,
-            first_sequence=first_sequence,
-            committed=committed,
-            created_ms=self._clock.time_ms(),
             begun_s=self._clock.monotonic_s(),
-            user_header=self._user_header,
             scratch=self._scratch,
             sealer=self._sealer,
         )
@@ -142,7 +145,7 @@ class SegmentChain:
         )
 
     def finish(self, *, committed: int) -> None:
-        """Close the open segment with its index. Its records must be committed before."""
+        """Close the open segment with its end. Its records must be committed before."""
         segment = self.open
         if segment is None:
             return
@@ -153,8 +156,8 @@ class SegmentChain:
         try:
             segment.finish(committed=committed, sync=sync)
         except OSError as error:
-            # Its records are committed all the same; a reader finds them without the index.
-            _logger.warning("segment %s has no index: %s", segment.path, error)
+            # Its records are committed all the same; a reader finds them without its end.
+            _logger.warning("segment %s has no end record: %s", segment.path, error)
             self._untrimmed[segment.number] = segment.end
             self._trim()
 

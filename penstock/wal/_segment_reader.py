@@ -17,8 +17,7 @@ from penstock.wal._filesystem import FileSystem, ReadFile
 from penstock.wal._layout import (
     FLAG_ENCRYPTED,
     HEADER,
-    INDEX_ENTRY,
-    KIND_INDEX,
+    KIND_END,
     MAGIC,
     MAX_KIND,
     RECORD_HEADER_SIZE,
@@ -52,7 +51,7 @@ class SegmentEnd:
     Attributes:
         offset: Where the records end.
         torn: Bytes of a record that was never acknowledged lie there.
-        closed: An index stands there.
+        closed: An end record stands there.
         next_sequence: The sequence after the last record.
         damages: Damaged places that were found on the way.
         was_cut: The last of these is where somebody cut the file short, in the middle of a record
@@ -124,35 +123,6 @@ class SegmentReader:
         # A trailer that another segment left in recycled space is none of ours.
         return trailer if trailer and trailer.owner == self.header.owner else None
 
-    def index(self) -> list[tuple[int, RecordPlace]] | None:
-        """Return kind and place of each record from the index, None when there is none."""
-        trailer = self.trailer
-        if trailer is None:
-            return None
-        file = self._fs.open(self.path)
-        try:
-            data = memoryview(
-                file.read(trailer.index_offset, self.size - trailer.index_offset - TRAILER_SIZE)
-            )
-        finally:
-            file.close()
-        reason, length = check_header(data, trailer.first_sequence + trailer.record_count)
-        entries = data[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + length]
-        if reason is not None or len(entries) != trailer.record_count * INDEX_ENTRY.size:
-            return None
-        if crc32c(entries) != HEADER.unpack_from(data)[2]:
-            return None
-        alignment = self.header.alignment
-        return [
-            (
-                kind,
-                RecordPlace(self.number, units * alignment, RECORD_HEADER_SIZE + length, sequence),
-            )
-            for sequence, (units, kind, _, length) in enumerate(
-                INDEX_ENTRY.iter_unpack(entries), trailer.first_sequence
-            )
-        ]
-
     def records(
         self,
         *,
@@ -197,7 +167,7 @@ class SegmentReader:
         damages: list[CorruptRecordError] = []
         sequence = self.header.first_sequence
         position = self.header.size
-        kind = KIND_INDEX
+        kind = KIND_END
         wanted = _CHUNK
         while True:
             # Whoever still has a record of before has its memory for himself.
@@ -258,7 +228,7 @@ class SegmentReader:
                 at = (end + mask) & ~mask
             position += at
             if not reason and body <= size and end <= size:
-                closed = kind == KIND_INDEX and sequence <= stop
+                closed = kind == KIND_END and sequence <= stop
                 ended(SegmentEnd(position, False, closed, sequence, tuple(damages)))
                 return
             if not reason:
@@ -293,7 +263,7 @@ class SegmentReader:
         """Tell whether a torn tail is what somebody left who cut the file.
 
         No crash leaves that where the file had its full length before: a record lies within it as
-        a whole. Of an index that is cut off no record is missed.
+        a whole. Of an end record that is cut off no record is missed.
         """
         if not self.header.preallocated or position >= file.size:
             return False

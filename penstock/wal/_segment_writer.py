@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from crc32c import crc32c
@@ -25,17 +25,16 @@ from penstock.wal._encryption import LogSealer, SegmentSealer
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._folder import NEW_SUFFIX, segment_path
 from penstock.wal._layout import (
-    INDEX_ENTRY,
-    KIND_INDEX,
+    KIND_END,
     RECORD_HEADER_SIZE,
     TRAILER_SIZE,
     RecordPlace,
+    SegmentHeader,
     Trailer,
     pack_header,
     pack_segment_header,
     pack_trailer,
     round_up,
-    segment_owner,
 )
 
 if TYPE_CHECKING:
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("penstock.wal")
 _limited_log = RateLimitedLog(_logger)
-
-MAX_RECORDS = 1 << 20
-"""Records per segment: bounds the index that is kept in memory to 16 MiB."""
 
 _PAGE = 4096
 _SCRATCH_SIZE = 1 << 20
@@ -109,12 +105,9 @@ class SegmentWriter:
         fs: FileSystem,
         file: AppendFile,
         path: str,
+        header: SegmentHeader,
         *,
-        number: int,
-        alignment: int,
         capacity: int,
-        owner: bytes,
-        first_sequence: int,
         end: int,
         begun_s: float,
         scratch: mmap.mmap,
@@ -122,18 +115,17 @@ class SegmentWriter:
     ) -> None:
         self._fs = fs
         self._file = file
-        self._alignment = alignment
+        self._alignment = header.alignment
         self._capacity = capacity
-        self._owner = owner
+        self._owner = header.owner
         self._scratch = scratch
         self._sealer = sealer
-        self._index = bytearray()
         self._file_lock = threading.Lock()
         self._closed = False
         self.path = path
-        self.number = number
-        self.first_sequence = first_sequence
-        self.next_sequence = first_sequence
+        self.number = header.number
+        self.first_sequence = header.first_sequence
+        self.next_sequence = header.first_sequence
         self.end = end
         self.begun_s = begun_s
         self.forced_end = end
@@ -148,20 +140,13 @@ class SegmentWriter:
         cls,
         fs: FileSystem,
         folder: str,
+        header: SegmentHeader,
         *,
         spare: str | None,
-        number: int,
-        previous: int,
-        alignment: int,
         segment_size: int,
         needed: int,
         direct: bool,
-        log_id: bytes,
-        first_sequence: int,
-        committed: int,
-        created_ms: int,
         begun_s: float,
-        user_header: bytes,
         scratch: mmap.mmap,
         sealer: LogSealer | None,
     ) -> SegmentWriter:
@@ -173,41 +158,27 @@ class SegmentWriter:
         Raises:
             OSError: The segment is not begun; what was left of it is removed if possible.
         """
-        path = segment_path(folder, number)
+        path = segment_path(folder, header.number)
         present = path if fs.begins_at_once else path + NEW_SUFFIX
         file, recycled = _new_file(fs, present, spare, direct)
-        owner = segment_owner(log_id, number)
-        header = pack_segment_header(
-            number=number,
-            previous=previous,
-            alignment=alignment,
-            first_sequence=first_sequence,
-            committed=committed,
-            created_ms=created_ms,
-            owner=owner,
-            recycled=recycled,
-            user_header=user_header,
-            key_id=sealer.key_id if sealer else b"",
-            preallocated=file.preallocates,
+        first = pack_segment_header(
+            replace(header, recycled=recycled, preallocated=file.preallocates)
         )
-        needed = len(header) + needed + _index_size(1, alignment)
+        needed += len(first) + _end_size(header.alignment)
         try:
             capacity = _preallocate(file, max(segment_size, needed), needed)
             segment = cls(
                 fs,
                 file,
                 path,
-                number=number,
-                alignment=alignment,
+                header,
                 capacity=capacity,
-                owner=owner,
-                first_sequence=first_sequence,
-                end=len(header),
+                end=len(first),
                 begun_s=begun_s,
                 scratch=scratch,
-                sealer=sealer.segment(number, owner) if sealer else None,
+                sealer=sealer.segment(header.number, header.owner) if sealer else None,
             )
-            segment._put(0, [header], sync=False)
+            segment._put(0, [first], sync=False)
             segment.sync()
             if not fs.begins_at_once:
                 fs.rename(present, path)
@@ -229,12 +200,9 @@ class SegmentWriter:
         """Whether its records go past the page cache."""
         return self._file.direct
 
-    def fits(self, size: int, records: int) -> bool:
-        """Return whether an append of that size leaves room for the index."""
-        count = self.record_count + records
-        if self.record_count and count > MAX_RECORDS:
-            return False
-        return self.end + size + _index_size(count, self._alignment) <= self._capacity
+    def fits(self, size: int) -> bool:
+        """Return whether an append of that size leaves room for the end of the segment."""
+        return self.end + size + _end_size(self._alignment) <= self._capacity
 
     def write(self, units: Sequence[AppendUnit], *, committed: int, sync: bool) -> None:
         """Write units behind the last record and fill in their places.
@@ -257,11 +225,6 @@ class SegmentWriter:
                 self._put(offset, buffers, sync=False)
             if sync:
                 self.sync()
-        for unit in units:
-            for record, place in zip(unit.records, unit.places, strict=True):
-                self._index += INDEX_ENTRY.pack(
-                    place.offset // self._alignment, record.kind, 0, record.length
-                )
         self.record_count += sequence - self.next_sequence
         self.end = end
         if sync or self._file.forces_writes:
@@ -415,21 +378,18 @@ class SegmentWriter:
             )
 
     def finish(self, *, committed: int, sync: bool) -> None:
-        """Write index and trailer, cut the file behind them, and close it.
+        """Write end record and trailer, cut the file behind them, and close it.
 
         Whatever a crash leaves of this, the records are still found by reading the segment.
         """
-        index = bytes(self._index)
-        header = pack_header(
-            crc32c(index), KIND_INDEX, len(index), self.next_sequence, committed, self._owner
-        )
+        end = pack_header(crc32c(b""), KIND_END, 0, self.next_sequence, committed, self._owner)
         trailer = pack_trailer(
             Trailer(self.end, self.record_count, self.first_sequence, committed, self._owner)
         )
-        size = _index_size(self.record_count, self._alignment)
-        gap = bytes(size - RECORD_HEADER_SIZE - len(index) - TRAILER_SIZE)
+        size = _end_size(self._alignment)
+        gap = bytes(size - RECORD_HEADER_SIZE - TRAILER_SIZE)
         try:
-            self._put(self.end, [header, index, gap, trailer], sync=False)
+            self._put(self.end, [end, gap, trailer], sync=False)
             self._file.truncate(self.end + size)
             if sync:
                 self.sync()
@@ -463,8 +423,8 @@ def _new_file(
     return fs.create(path, direct=direct), False
 
 
-def _index_size(records: int, alignment: int) -> int:
-    return round_up(RECORD_HEADER_SIZE + records * INDEX_ENTRY.size + TRAILER_SIZE, alignment)
+def _end_size(alignment: int) -> int:
+    return round_up(RECORD_HEADER_SIZE + TRAILER_SIZE, alignment)
 
 
 def _preallocate(file: AppendFile, size: int, needed: int) -> int:

@@ -32,7 +32,6 @@ from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, roun
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (
-    MAX_RECORDS,
     AppendUnit,
     SegmentWriter,
     UnitRecord,
@@ -321,7 +320,7 @@ class LogWriter:
 
     def _commit(self, unit: AppendUnit) -> list[RecordPlace]:
         """Queue a unit, lead or follow until it is done."""
-        if unit.size > self._options.max_append_size or len(unit.records) > MAX_RECORDS:
+        if unit.size > self._options.max_append_size:
             raise AppendTooLargeError(unit.size, self._options.max_append_size)
         with self._turn:
             self._check_usable()
@@ -418,13 +417,11 @@ class LogWriter:
     def _take_run(self) -> list[AppendUnit]:
         segment = self._chain.open
         size = self._queue[0].size
-        records = len(self._queue[0].records)
         count = 1
-        if segment is not None and segment.fits(size, records):
+        if segment is not None and segment.fits(size):
             for unit in self._queue[1:]:
                 size += unit.size
-                records += len(unit.records)
-                if size > _RUN_BYTES or not segment.fits(size, records):
+                if size > _RUN_BYTES or not segment.fits(size):
                     break
                 count += 1
         units = self._queue[:count]
@@ -433,14 +430,13 @@ class LogWriter:
 
     def _write_run(self, units: list[AppendUnit]) -> None:
         size = sum(unit.size for unit in units)
-        records = sum(len(unit.records) for unit in units)
         self._leave_distrusted()
         segment = self._chain.open
-        if segment is not None and (not segment.fits(size, records) or self._chain.is_old(segment)):
+        if segment is not None and (not segment.fits(size) or self._chain.is_old(segment)):
             self._finish_segment()
         segment = self._chain.open
         if segment is None:
-            segment = self._begin_segment(size + 16 * records)
+            segment = self._begin_segment(size)
         segment.write(units, committed=self._committed, sync=self._always)
         last = segment.next_sequence - 1
         with self._turn:
@@ -472,7 +468,7 @@ class LogWriter:
         return segment
 
     def _finish_segment(self) -> None:
-        """Commit what is in the open segment, and close it with its index."""
+        """Commit what is in the open segment, and close it."""
         if self._options.sync is SyncPolicy.INTERVAL:
             self._sync_segment()
         self._chain.finish(committed=self._committed)
@@ -556,7 +552,7 @@ class LogWriter:
         self._chain.abandon()
 
     def close(self) -> None:
-        """Commit what was appended, close the segment with its index, give the folder back.
+        """Commit what was appended, close the segment, give the folder back.
 
         May be called twice.
 

@@ -460,7 +460,7 @@ def test_a_writer_leaves_a_segment_that_was_cut_short_as_it_is() -> None:
     writer.close()
 
 
-def test_a_segment_whose_index_could_not_be_written_is_no_damage() -> None:
+def test_a_segment_whose_end_could_not_be_written_is_no_damage() -> None:
     for seed in range(40):
         fs = FaultyFileSystem(seed)
         writer = LogWriter.create(FOLDER, fs=fs, options=SMALL)

@@ -84,7 +84,7 @@ def test_damage_before_a_committed_record_of_a_recycled_file_is_an_error() -> No
     assert len(damages) == 1
 
 
-def test_a_closed_recycled_segment_has_its_own_index() -> None:
+def test_a_closed_recycled_segment_has_its_own_end() -> None:
     fs = FaultyFileSystem(direct=True)
     writer = with_a_recycled_segment(fs)
     writer.close()

@@ -52,7 +52,7 @@ def test_every_write_is_forced_when_an_append_returns(
             assert system.unforced_writes(path) == []
         places = writer.append_many([(1, bytes(size)) for size in SIZES])
         assert system.unforced_writes(segment_path(folder, places[-1].segment)) == []
-    assert system.unforced_writes(path) == [], "the index is forced, too"
+    assert system.unforced_writes(path) == [], "the end is forced, too"
 
 
 @pytest.mark.parametrize("policy", [SyncPolicy.NONE, SyncPolicy.INTERVAL])
