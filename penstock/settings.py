@@ -38,6 +38,7 @@ from penstock._setting_values import (
     Time,
     ValueKind,
     Whole,
+    rate_per_second,
 )
 from penstock._settings_texts import find_setting_without_effect, settings_texts
 from penstock.errors import SettingError
@@ -345,6 +346,18 @@ class Settings:
     driver_timeout_s: float = _setting(
         "spark.penstock.blockServer.driverTimeout", Seconds(minimum_ms=1000), "2h"
     )
+
+    @property
+    def max_records_per_second(self) -> float | None:
+        """The lower one of Spark's and of our own limit of each receiver; None: there is none."""
+        own = None if self.receiver_rate is None else rate_per_second(self.receiver_rate)
+        limits = (self.receiver_max_rate, own)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    @property
+    def max_bytes_per_second(self) -> float | None:
+        """The limit of bytes of each receiver; None: there is none."""
+        return None if self.receiver_byte_rate is None else rate_per_second(self.receiver_byte_rate)
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Settings:

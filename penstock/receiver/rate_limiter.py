@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.settings import Settings
@@ -215,12 +214,10 @@ class RateLimiter:
         ``receiver.rate``; a rate update stays under the first and the third (as in Spark's
         `RateLimiter.scala`).
         """
-        rate = None if settings.receiver_rate is None else rate_per_second(settings.receiver_rate)
-        ceiling = _smallest(settings.receiver_max_rate, rate)
-        byte_rate = settings.receiver_byte_rate
+        ceiling = settings.max_records_per_second
         return cls(
             _smallest(ceiling, settings.backpressure_initial_rate),
-            bytes_per_second=None if byte_rate is None else rate_per_second(byte_rate),
+            bytes_per_second=settings.max_bytes_per_second,
             ceiling=ceiling,
             burst_s=settings.receiver_burst_s,
             clock=clock,

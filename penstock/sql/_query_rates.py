@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -37,7 +37,6 @@ from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.rates import RateEstimator, create_rate_estimator
 from penstock.settings import Settings
-from penstock.sql._stream_rates import max_rate_of
 
 
 class QueryProgress(StreamingQueryListener):
@@ -242,14 +241,6 @@ class BatchOfQuery:
     reads: Mapping[str, tuple[int, int]]
 
 
-class SendRate(Protocol):
-    """Sends records and bytes per second to a stream's receiver; does not wait."""
-
-    def __call__(
-        self, stream_id: int, records_per_second: float | None, bytes_per_second: float | None, /
-    ) -> int: ...
-
-
 @dataclass
 class _Follower:
     """A run of a query, as one stream sees it."""
@@ -298,7 +289,7 @@ class QueryRates:
         streams: The streams that follow their queries, by epoch.
         settings: The settings: the estimator, and what holds beside it.
         records: Returns how many records a stream has.
-        send: Sends rates.
+        send: Sends records per second to a stream's receiver; does not wait.
         clock: Time, for the log.
     """
 
@@ -307,16 +298,14 @@ class QueryRates:
         streams: Mapping[str, FollowedStream],
         settings: Settings,
         records: Callable[[int], int],
-        send: SendRate,
+        send: Callable[[int, float | None], int],
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._records = records
         self._send = send
         self._limited_log = RateLimitedLog(_log, clock)
-        size = settings.receiver_byte_rate
-        self._byte_rate = None if size is None else rate_per_second(size)
-        self._max_rate = max_rate_of(settings)
+        self._max_rate = settings.max_records_per_second
         initial = settings.backpressure_initial_rate
         self._initial = None if initial is None else float(initial)
         self._lock = threading.Lock()
@@ -480,4 +469,4 @@ class QueryRates:
             wanted, _, _ = self._wanted(followed)
             if wanted != followed.sent:
                 followed.sent = wanted
-                self._send(followed.stream.stream_id, wanted, self._byte_rate)
+                self._send(followed.stream.stream_id, wanted)

@@ -10,19 +10,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock._arguments import as_rate
-from penstock._setting_values import rate_per_second
 from penstock.settings import Settings
 from penstock.wire.messages import ReportRateStatus
 
-
-def max_rate_of(settings: Settings) -> float | None:
-    """Return the lower one of Spark's and of our own limit of records."""
-    own = settings.receiver_rate
-    limits = (settings.receiver_max_rate, None if own is None else rate_per_second(own))
-    return min((limit for limit in limits if limit is not None), default=None)
+if TYPE_CHECKING:
+    from penstock.tracker.receiver_tracker import SendRates
 
 
 @dataclass(frozen=True)
@@ -43,21 +38,6 @@ class HostRate:
     effective: float | None
     source: str
     effective_bytes: float | None
-
-
-class SendRates(Protocol):
-    """Sends rates to a stream's receiver and returns their version; does not wait."""
-
-    def __call__(
-        self,
-        stream_id: int,
-        records_per_second: float | None,
-        bytes_per_second: float | None,
-        /,
-        *,
-        is_paused: bool = False,
-        takes_over: bool = False,
-    ) -> int: ...
 
 
 @dataclass
@@ -98,9 +78,8 @@ class StreamRates:
     ) -> None:
         self._send = send
         self._waits_for_consumers = waits_for_consumers
-        size = settings.receiver_byte_rate
-        self._byte_rate = None if size is None else rate_per_second(size)
-        self._max_rate = max_rate_of(settings)
+        self._byte_rate = settings.max_bytes_per_second
+        self._max_rate = settings.max_records_per_second
         initial = settings.backpressure_initial_rate
         # As receivers have it while they are told of nothing.
         first = None if initial is None else float(initial)
@@ -111,9 +90,7 @@ class StreamRates:
 
     # -- who has a say ---------------------------------------------------------------------------
 
-    def set_of_queries(
-        self, stream_id: int, records_per_second: float | None, _bytes: float | None = None, /
-    ) -> int:
+    def set_of_queries(self, stream_id: int, records_per_second: float | None) -> int:
         """Take what the queries of a stream can do; return the version of what was sent."""
         with self._lock:
             stream = self._streams[stream_id]

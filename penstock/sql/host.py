@@ -364,7 +364,7 @@ class ReceiverHost:
         self._stream_rates = StreamRates(
             {self._numbers[name]: found.follows_queries for name, found in self._streams.items()},
             settings,
-            tracker.update_receiver_rate_limit,
+            tracker.send_rate_update,
             tracker.waits_for_consumers,
         )
         followed = {

@@ -101,11 +101,11 @@ if TYPE_CHECKING:
     from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
     from penstock.tracker.receiver_tracker import (
         ReceiverTracker,
-        ReceiverTrackerEvents,
         TrackerState,
     )
     from penstock.tracker.receiver_tracking_info import (
         ReceiverState,
+        ReceiverTrackerEvents,
         ReceiverTrackingInfo,
         TrackedReceiver,
     )
@@ -177,7 +177,7 @@ _MODULES = {
     "ReceiverSchedulingPolicy": "receiver_scheduling_policy",
     "ReceiverState": "receiver_tracking_info",
     "ReceiverTracker": "receiver_tracker",
-    "ReceiverTrackerEvents": "receiver_tracker",
+    "ReceiverTrackerEvents": "receiver_tracking_info",
     "ReceiverTrackingInfo": "receiver_tracking_info",
     "Retention": "places",
     "SparkCluster": "cluster",

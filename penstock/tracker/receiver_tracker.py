@@ -11,11 +11,11 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pyspark import cloudpickle
 
-from penstock._setting_values import rate_per_second, wait_for_lost_blocks_s
+from penstock._setting_values import wait_for_lost_blocks_s
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, text_of
@@ -54,12 +54,25 @@ from penstock.wire.messages import ReceivedBlockInfo, ReportRateStatus, SlowBloc
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["ReceiverTracker", "ReceiverTrackerEvents", "TrackerState"]
-
 _log = logging.getLogger("penstock.tracker")
 
 _CANCEL_S = 10.0
 _LOOK_S = 0.25
+
+
+class SendRates(Protocol):
+    """Sends rates to a stream's receiver, as `ReceiverTracker.send_rate_update`; does not wait."""
+
+    def __call__(
+        self,
+        stream_id: int,
+        records_per_second: float | None,
+        bytes_per_second: float | None,
+        /,
+        *,
+        is_paused: bool = False,
+        takes_over: bool = False,
+    ) -> int: ...
 
 
 class TrackerState(enum.Enum):
@@ -149,7 +162,7 @@ class ReceiverTracker:
             },
             self._clock,
             is_local=cluster.is_local,
-            first_rates=_rates_of(settings),
+            first_rates=(settings.backpressure_initial_rate, settings.max_bytes_per_second),
         )
         self.letter_sends = LetterSends(self._receivers.send)
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
@@ -568,30 +581,6 @@ class ReceiverTracker:
         """Return where a receiver's connection comes from; None while there is none."""
         return self._receivers.address(stream_id)
 
-    def update_receiver_rate_limit(
-        self,
-        stream_id: int,
-        records_per_second: float | None,
-        bytes_per_second: float | None = None,
-        *,
-        is_paused: bool = False,
-        takes_over: bool = False,
-    ) -> int:
-        """Give a receiver other rates, also when it is started again. None is no limit.
-
-        The receiver holds the lower of the rate of records and those of the settings; one that is
-        paused lets nothing pass until it is given rates again. So does one that had paused itself,
-        once a pause of the driver takes that over.
-
-        Returns:
-            The version of the rates; the receiver's reports say which one it has in force.
-        """
-        return self._receivers.update_rate(
-            *(stream_id, records_per_second, bytes_per_second),
-            is_paused=is_paused,
-            takes_over=takes_over,
-        )
-
     def send_rate_update(
         self,
         stream_id: int,
@@ -601,8 +590,16 @@ class ReceiverTracker:
         is_paused: bool = False,
         takes_over: bool = False,
     ) -> int:
-        """The same under the name that rate controllers call."""
-        return self.update_receiver_rate_limit(
+        """Give a receiver other rates, also when it is started again (Spark's ``sendRateUpdate``).
+
+        None is no limit. The receiver holds the lower of the rate of records and those of the
+        settings; one that is paused lets nothing pass until it is given rates again. So does one
+        that had paused itself, once a pause of the driver takes that over.
+
+        Returns:
+            The version of the rates; the receiver's reports say which one it has in force.
+        """
+        return self._receivers.update_rate(
             *(stream_id, records_per_second, bytes_per_second),
             is_paused=is_paused,
             takes_over=takes_over,
@@ -740,12 +737,6 @@ class ReceiverTracker:
         """Let who reads a stream by places know that nothing more will come, and why."""
         if self._place_service is not None:
             self._place_service.fail(stream_id, reason)
-
-
-def _rates_of(settings: Settings) -> tuple[float | None, float | None]:
-    """Return what receivers hold by themselves; the most records per second they hold anyway."""
-    rate = settings.receiver_byte_rate
-    return settings.backpressure_initial_rate, None if rate is None else rate_per_second(rate)
 
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:

@@ -18,7 +18,6 @@ class Plant:
         self.read = 0.0
         self.now_s = 1000.0
         self.sent: list[float | None] = []
-        self.sent_bytes: list[float | None] = []
         self.asked = 0
         self.rates = QueryRates(
             {"epoch": FollowedStream(0, "numbers")},
@@ -28,9 +27,8 @@ class Plant:
             SystemClock(),
         )
 
-    def send(self, stream_id: int, records: float | None, size: float | None, /) -> int:
+    def send(self, stream_id: int, records: float | None) -> int:
         self.sent.append(records)
-        self.sent_bytes.append(size)
         return 1
 
     def trigger_ms(self) -> int | None:
@@ -176,7 +174,6 @@ def test_before_a_query_has_a_rate_the_settings_decide() -> None:
     plant.tell(2000, 1000, 1)
     plant.rates.ended("run")
     assert plant.sent == [2000.0, 500.0]
-    assert plant.sent_bytes == [2e6] * 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.settings import Settings
-from penstock.sql._stream_rates import StreamRates, max_rate_of
+from penstock.sql._stream_rates import StreamRates
 from penstock.wire.messages import ReportRateStatus
 
 
@@ -119,7 +119,7 @@ def test_of_two_limits_in_the_settings_the_lower_one_holds() -> None:
         ("spark.streaming.receiver.maxRate", "300"),
         ("spark.penstock.receiver.rate", "200/second"),
     ]
-    assert max_rate_of(Settings.from_pairs(both)) == 200.0
+    assert Settings.from_pairs(both).max_records_per_second == 200.0
 
 
 def test_a_report_of_a_stream_that_is_not_there_changes_nothing() -> None:

@@ -14,7 +14,6 @@ Layout
 ------
 
 ==================  ==============================================================================
-`pid`, `aimd`       the estimators' names of before `penstock.rates`, for checkpoints that have them
 `decision`          whose limit holds, as one pure function
 `memory`            what a stream keeps: it lies on the stream's node and is pickled with the graph
 `book`              `RateBook`: the rates of all streams of a context, before and while it runs;

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from penstock._arguments import as_rate
 from penstock.clock import Clock
@@ -30,24 +30,8 @@ from penstock.streaming.rates.group import GroupRate, RateGroup
 from penstock.streaming.rates.memory import GroupPlan, RateMemory
 from penstock.wire.messages import ReportRateStatus
 
-
-class SendRates(Protocol):
-    """Sends records and bytes per second to a stream's receiver; returns their version.
-
-    It does not wait for the network. `takes_over`: it is paused because it has paused itself.
-    """
-
-    def __call__(
-        self,
-        stream_id: int,
-        records_per_second: float | None,
-        bytes_per_second: float | None,
-        /,
-        *,
-        is_paused: bool = False,
-        takes_over: bool = False,
-    ) -> int: ...
-
+if TYPE_CHECKING:
+    from penstock.tracker.receiver_tracker import SendRates
 
 _DIVISION_S = 0.1
 """A group is divided anew at most this often."""

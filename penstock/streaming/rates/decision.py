@@ -86,12 +86,9 @@ class RateLimits:
     @classmethod
     def of(cls, settings: Settings) -> RateLimits:
         """Read them out of the settings."""
-        own = settings.receiver_rate
-        limits = [settings.receiver_max_rate, None if own is None else rate_per_second(own)]
-        size = settings.receiver_byte_rate
         return cls(
-            min((limit for limit in limits if limit is not None), default=None),
-            None if size is None else rate_per_second(size),
+            settings.max_records_per_second,
+            settings.max_bytes_per_second,
             settings.backpressure_initial_rate,
             rate_per_second(settings.slow_start_rate),
             settings.backpressure_enabled,
