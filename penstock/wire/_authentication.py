@@ -47,6 +47,10 @@ from penstock.hkdf import derived_key
 from penstock.wire.errors import AuthenticationError, TamperedError
 
 TAG_BYTES = 16
+
+TRACKER = "tracker"
+"""The service whose two ends `Client` and `Server` prove; a block server is another one."""
+
 _COUNT = struct.Struct("<Q")
 
 PROTOCOL_VERSION = 2

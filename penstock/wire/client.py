@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
 from penstock.threads import OwnedThread
-from penstock.wire._authentication import ClientHandshake
+from penstock.wire._authentication import TRACKER, ClientHandshake
 from penstock.wire._connection import Connection, peer_text
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._mailbox import Mailbox
@@ -49,6 +49,8 @@ _SETTLED_S = 1.0
 _GRACE_S = 5.0
 """How long after its time-out a blocking ask assumes that the client's thread is stuck."""
 _CLOSE_TIMEOUT_S = 5.0
+_MOST_UNSENT = 1024
+"""How many sends wait for a connection; then the oldest are dropped."""
 
 
 class Client:
@@ -72,10 +74,8 @@ class Client:
         give_up_after_s: float | None = None,
         refused_after_s: float | None = None,
         name: str = "wire-client",
-        service: str = "tracker",
         options: WireOptions | None = None,
         ssl_context: ssl.SSLContext | None = None,
-        max_unsent: int = 1024,
     ) -> None:
         """Make a client that is not connected yet.
 
@@ -92,10 +92,8 @@ class Client:
             give_up_after_s: End for good after this long without a connection; None for never.
             refused_after_s: The same, sooner, where nobody listens at the address any more.
             name: The thread is called ``penstock-<name>``.
-            service: Part of what is proved; must be that of the server.
             options: Limits and time-outs.
             ssl_context: Makes the connection a TLS connection, below the authentication.
-            max_unsent: How many sends wait for a connection at most; then the oldest are dropped.
         """
         self._address = address
         self._peer = peer_text(address)
@@ -108,7 +106,6 @@ class Client:
         self._give_up_after_s = give_up_after_s
         self._refused_after_s = refused_after_s
         self._name = name
-        self._service = service
         self._options = options or WireOptions()
         self._ssl_context = ssl_context
         self._ids = itertools.count(1)
@@ -122,7 +119,7 @@ class Client:
         self._state = ClientState.NEW
         self._unanswered = UnansweredAsks()
         self._greetings = UnansweredAsks()
-        self._unsent: deque[bytes] = deque(maxlen=max_unsent)
+        self._unsent: deque[bytes] = deque(maxlen=_MOST_UNSENT)
         self._connection: Connection | None = None
         self._connections = 0
         self._last_error: BaseException | None = None
@@ -130,7 +127,7 @@ class Client:
         self._stop: asyncio.Event
         self._connection_over: asyncio.Event
         self._end_of_connection: WireError | None = None
-        ClientHandshake(secret, service, self._peer)  # refuses a secret that is too short
+        ClientHandshake(secret, TRACKER, self._peer)  # refuses a secret that is too short
 
     # -- for any thread ------------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ class Client:
     def send(self, message: Message) -> None:
         """Send a message that is not answered. It is lost when the connection breaks meanwhile.
 
-        Without a connection it waits for the next one (the oldest are dropped over `max_unsent`).
+        Without a connection it waits for the next one; of more than 1024 the oldest are dropped.
 
         Raises:
             ClientClosedError: The client was closed (AuthenticationError when that ended it).
@@ -376,7 +373,7 @@ class Client:
         self._end_of_connection = None
         connection = Connection(
             loop,
-            ClientHandshake(self._secret, self._service, self._peer),
+            ClientHandshake(self._secret, TRACKER, self._peer),
             self,
             self._options,
             None,  # what is unread is unanswered too, and the asker's to bound

@@ -24,7 +24,7 @@ from penstock.errors import IllegalStateError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.threads import OwnedThread
 from penstock.wire._arrivals import Arrival, Arrivals
-from penstock.wire._authentication import ServerHandshake
+from penstock.wire._authentication import TRACKER, ServerHandshake
 from penstock.wire._connection import Connection, ConnectionState
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._mailbox import Mailbox
@@ -154,7 +154,6 @@ class Server:
         port: int = 0,
         port_retries: int = 0,
         name: str = "wire-server",
-        service: str = "tracker",
         options: WireOptions | None = None,
         ssl_context: ssl.SSLContext | None = None,
         clock: Clock | None = None,
@@ -169,7 +168,6 @@ class Server:
             port: The port, or 0 for any free one.
             port_retries: How many ports after it are tried while one is taken.
             name: The thread is called ``penstock-<name>``.
-            service: Part of what is proved; a client must name the same.
             options: Limits and time-outs.
             ssl_context: Makes each connection a TLS connection, below the authentication.
             clock: For the rate of log lines.
@@ -182,7 +180,6 @@ class Server:
         self._port = port
         self._port_retries = port_retries
         self._name = name
-        self._service = service
         self._ssl_context = ssl_context
         self._limited_log = RateLimitedLog(_logger, clock or SystemClock())
         self._on_died = on_died
@@ -197,7 +194,7 @@ class Server:
         self._accepted = 0
         self._refused = 0
         self._asks = 0
-        ServerHandshake(secret, service)  # refuses a secret that is too short, here and not later
+        ServerHandshake(secret, TRACKER)  # refuses a secret that is too short, here and not later
 
     # -- for the owner -------------------------------------------------------------------------
 
@@ -283,7 +280,7 @@ class Server:
         self._stop_requested = asyncio.Event()
 
         def connection(arrival: Arrival) -> Connection:
-            handshake = ServerHandshake(self._secret, self._service)
+            handshake = ServerHandshake(self._secret, TRACKER)
             limit_bytes = self.options.write_limit_bytes
             made = Connection(loop, handshake, self, self.options, limit_bytes)
             made.context = arrival
