@@ -23,7 +23,6 @@ operations ask for it.
 `output`, `output_specs`     `foreachRDD` and `foreachBatch`; saving to folders that are there
 `job`                        one output operation of one batch; the set of them that a batch is
 `rdd_files`, `state_saver`,  RDDs that are saved, and read back; waiting for a full disk
-`_storage_errors`
 `graph`                      inputs, outputs, time; jobs, which save first what is due
 `arity`                      with or without the batch time: what a user's function takes
 ===========================  =====================================================================

@@ -7,9 +7,11 @@ never tries to save again. So a state is saved by a step of its own, before the 
 
 from __future__ import annotations
 
+import errno
 import logging
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark import RDD
@@ -17,7 +19,6 @@ from pyspark import RDD
 from penstock.clock import Clock, SystemClock
 from penstock.errors import text_of, typed_text
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming.dstream._storage_errors import is_full_disk, is_out_of_reach
 from penstock.streaming.dstream.rdd_files import save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
 from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it
@@ -26,7 +27,7 @@ _RETRY_S = 1.0
 """Pause before saving is tried again."""
 
 _FULL = "the disk of the checkpoint directory is full, so that it needs room"
-_OUT_OF_REACH = "the nodes of its HDFS do not answer"
+_AWAY = "the nodes of its HDFS do not answer"
 _CANCELLED = "the stop has cancelled that, or it failed"
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
@@ -144,7 +145,7 @@ def why_to_wait(error: Exception) -> str:
     """Return what keeps states from being saved and may pass; empty when it is something else."""
     if is_full_disk(error):
         return _FULL
-    return _OUT_OF_REACH if is_out_of_reach(error) else ""
+    return _AWAY if is_out_of_reach(error) else ""
 
 
 def _first_line(error: Exception) -> str:
@@ -152,3 +153,49 @@ def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("at ") and why_to_wait(OSError(line))]
     return (said or lines or [type(error).__name__])[0]
+
+
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT)
+
+_TEXTS = re.compile(
+    # The system's own, as Java and Python repeat them, also out of a task.
+    r"No space left on device|Disk quota exceeded"
+    # HDFS: a quota, or no DataNode that has room (those that failed would be excluded).
+    r"|DSQuotaExceededException|NSQuotaExceededException|QuotaByStorageTypeExceededException"
+    r"|could only be written to \d+ of [^\n]*There are [1-9]\d* datanode\(s\) running and "
+    r"no node\(s\) are excluded"
+)
+"""Recognised by their text: nothing else of a Java error reaches Python."""
+
+_OUT_OF_REACH = re.compile(
+    # The NameNode: as Hadoop's client tells that a call did not reach it, or had no answer.
+    r"failed on connection exception|failed on socket timeout exception|No Route to Host from"
+    r"|End of File Exception between local host|Failed on local exception"
+    # It starts, or is the standby.
+    r"|SafeModeException|RetriableException|StandbyException"
+    # The DataNodes of a file.
+    r"|could only be written to \d+ of |All datanodes [^\n]* are bad|replace a bad datanode"
+)
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Tell whether an error, or one that it comes of, says that a disk or a quota is full."""
+    return any(
+        (isinstance(found, OSError) and found.errno in _NUMBERS)
+        or _TEXTS.search(text_of(found)) is not None
+        for found in _chain(error)
+    )
+
+
+def is_out_of_reach(error: BaseException) -> bool:
+    """Tell whether it says that nodes of HDFS do not answer, which may pass."""
+    return any(_OUT_OF_REACH.search(text_of(found)) is not None for found in _chain(error))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__
