@@ -153,6 +153,8 @@ test: services ## run the tests, in eight minutes and two of set-up on two quiet
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
+# Its tests wait more than they calculate.
+test-long: LANES = 4
 test-long: services ## run the tests that `make test` leaves out for their time
 	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
 

@@ -170,7 +170,14 @@ _UP_AND_DOWN: list[list[tuple[str, int]]] = [
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(("window", "slide"), [(2, 1), (5, 1), (10, 2)])
+@pytest.mark.parametrize(
+    ("window", "slide"),
+    [
+        pytest.param(2, 1, marks=pytest.mark.exhaustive),
+        pytest.param(5, 1, marks=pytest.mark.exhaustive),
+        (10, 2),
+    ],
+)
 def test_reductions_of_windows_with_and_without_inverse(
     sc: Any, tmp_path: Path, window: int, slide: int
 ) -> None:

@@ -507,8 +507,18 @@ class FromBytes:
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Lines, FromBytes])
-@pytest.mark.parametrize("point", CRASH_POINTS)
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    [
+        *((Lines, point) for point in CRASH_POINTS),
+        # Bytes take their own way to the block only.
+        *((FromBytes, point) for point in ("before store", "stored")),
+        *(
+            pytest.param(FromBytes, point, marks=pytest.mark.exhaustive)
+            for point in CRASH_POINTS[2:]
+        ),
+    ],
+)
 def test_a_kill_comes_at_each_step(kind: Any, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.testing.crashes.CRASH_POINTS", (point,))
     report = crash_test(

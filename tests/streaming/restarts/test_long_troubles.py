@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 _HOUR = 3600
 _for_long = pytest.mark.parametrize(
-    "seconds", [_HOUR // 4, pytest.param(_HOUR, marks=pytest.mark.exhaustive)]
+    "seconds", [_HOUR // 12, pytest.param(_HOUR, marks=pytest.mark.exhaustive)]
 )
 _OUTPUTS = (
     ("state", ("left",), 0),
