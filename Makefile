@@ -53,12 +53,12 @@ $(STAMP):
 	fi; \
 	echo "Setting up $(VENV) with $$("$$found" --version), this downloads PySpark the first time"; \
 	"$$found" -m venv --clear $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .; \
 	touch $@
 
 # One at a time, as make may run several commands side by side.
 $(VENV)/.with-%-$(SUM): $(STAMP)
-	@flock $(STAMP) $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'; touch $@
+	@flock $(STAMP) $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$*]'; touch $@
 
 java:
 	@version() { "$$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }; \

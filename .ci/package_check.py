@@ -39,7 +39,7 @@ def check() -> None:
         print(f"installing {wheel.name} into an empty environment", flush=True)
         run(sys.executable, "-m", "venv", str(empty))
         python = empty / "bin" / "python"
-        run(str(python), *pip, "install", str(wheel))
+        run(str(python), *pip, "install", "--no-compile", str(wheel))
         run(str(python), *pip, "check")
 
         script = work / "receive.py"

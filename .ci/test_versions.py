@@ -190,6 +190,7 @@ def run(pair: Pair, tests: Sequence[str]) -> str:
                 "install",
                 "--quiet",
                 "--disable-pip-version-check",
+                "--no-compile",
             ]
             # As a wheel, which pip keeps: PySpark comes as source.
             wanted_here = [*pair.requirements, "-e", f"{ROOT}[test]"]

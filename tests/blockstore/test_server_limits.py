@@ -168,7 +168,8 @@ def test_a_reader_that_goes_away_in_a_block_leaves_no_mapping_of_it(tmp_path: Pa
     def mappings() -> int:
         return Path("/proc/self/maps").read_text().count(path)
 
-    with serving(tmp_path, step_timeout_s=0.2) as address:
+    # Longer than it takes to ask, also on a slow machine.
+    with serving(tmp_path, step_timeout_s=3) as address:
         gc.collect()
         gc.disable()
         try:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -504,7 +505,8 @@ def test_a_generator_blocked_for_ever_does_not_hang_the_stop_and_is_named(
     tracker.send(StopReceiver())
     assert running.join() is None
     (report,) = tracker.of(ReportError)
-    assert "generator 'blocked' of receiver 3 did not end within 0.2 s" in report.message
+    # How long it waited: longer on a slow machine.
+    assert re.search(r"'blocked' of receiver 3 did not end within \d+\.\d s", report.message)
     assert "in wait" in report.message
     shared.go.set()
 

@@ -120,16 +120,24 @@ def test_what_waits_for_its_block_is_not_given_again(server: NatsServer) -> None
 def test_what_was_given_to_another_and_not_acknowledged_is_stored(server: NatsServer) -> None:
     """It comes after messages with higher numbers."""
 
+    replies: list[str] = []
+
     async def take(js: Any) -> None:
         subscription = await js.pull_subscribe_bind("c", "s")
-        assert len(await subscription.fetch(2)) == 2
+        replies.extend([message.reply for message in await subscription.fetch(2)])
 
-    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT, ack_wait=1)
+    async def give_back(js: Any) -> None:
+        for reply in replies:
+            await js._nc.publish(reply, b"-NAK")
+        await js._nc.flush()
+
+    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT, ack_wait=HANG_S)
     server.do(lambda js: js.add_consumer("s", config))
     send(server, b"1", b"2", b"3")
     server.do(take)
     with run_receiver(reader(server), settings=QUICK) as running:
         assert running.wait_for_records(1) == [b"3"]
+        server.do(give_back)
         assert running.wait_for_records(3) == [b"3", b"1", b"2"]
         wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
         assert running.position["stored"] == "1-3"

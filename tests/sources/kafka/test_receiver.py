@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import NewPartitions
 
 from penstock.sources.kafka import KafkaReceiver
 from penstock.wire.messages import AddBlock, DeregisterReceiver, ReportError, StopReceiver
@@ -305,6 +306,26 @@ def test_records_that_are_gone_before_a_receiver_is_back_are_told(
     (report,) = tracker.of(ReportError)
     assert f"Records of {topic} 0 from offset 10 on are lost" in report.message
     assert "the first that is there is 15" in report.message
+
+
+def test_partitions_that_were_made_while_a_member_was_away_are_read(
+    run: Run, tracker: Tracker, started: Kafka
+) -> None:
+    """Brokers give it back what it had, and do not say that it divides the partitions."""
+    broker = started
+    broker.engine = "kafka-python"
+    topic = broker.create_topic()
+    broker.send(topic, 0, numbers(0, 10))
+    one = receiver(broker, topic)
+    running = run(one)
+    tracker.wait_for_records(10)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    with broker.admin() as admin:
+        admin.create_partitions({topic: NewPartitions(2)})
+    broker.send(topic, 1, numbers(10, 20))
+    run(one)
+    assert sorted(map(int, tracker.wait_for_records(20))) == list(range(20))
 
 
 @pytest.mark.long

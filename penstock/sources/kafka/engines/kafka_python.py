@@ -16,6 +16,7 @@ import kafka
 import numpy as np
 from kafka import errors
 from kafka.consumer.subscription_state import AsyncConsumerRebalanceListener
+from kafka.structs import MemberState
 
 from penstock.sources.kafka.columns import arrays
 from penstock.sources.kafka.engines._kafka_python_client import admin, consumer, translated_errors
@@ -183,12 +184,14 @@ class _Member(GroupMember):
         self._client = client
         self._offsets = offsets
         self._unchecked: set[TopicPartition] = set()
+        self._is_new = True
         client.subscribe(list(topics), listener=_Listener(client, offsets, self._unchecked))
 
     def poll(self, wait_s: float) -> Iterable[tuple[TopicPartition, Chunk]]:
         with translated_errors():
             self._check_offsets()
             self._end_half_joined()
+            self._learn_whether_it_leads()
             polled = self._client.poll(round(wait_s * 1000))
         chunks = {TopicPartition(*each): _Chunk(found) for each, found in polled.items()}
         # What came of those that are to be checked is read again, from the right offset.
@@ -235,6 +238,20 @@ class _Member(GroupMember):
         coordinator = self._client._coordinator
         if coordinator.rejoining and not coordinator.need_rejoin():
             coordinator.request_rejoin()
+
+    def _learn_whether_it_leads(self) -> None:
+        """Join once more where it is not known who leads the group.
+
+        Brokers give a static member that comes back what it had before, and do not say that it
+        leads: the client then never looks for partitions that the group lacks, as those of a topic
+        that was made meanwhile (kafka-python 3.0). Of one that leads they take a second join for
+        the wish to divide the partitions again; of another one it changes nothing.
+        """
+        coordinator = self._client._coordinator
+        if self._is_new and coordinator.state is MemberState.STABLE:
+            self._is_new = False
+            if not coordinator._is_leader:
+                coordinator.request_rejoin()
 
     def _check_offsets(self) -> None:
         """Let partitions that came back go on where another member may have got to meanwhile."""
