@@ -8,13 +8,14 @@ chunks, of which each call of `store` changes the last one.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from penstock.receiver import PositionChanges
+
+T = TypeVar("T")
 
 _KEY, _BODY = 10, 6
 """Bytes of the digests of a key and of a body: what is kept of them."""
@@ -24,7 +25,7 @@ _CHUNK = 64
 """Entries of a chunk."""
 
 
-class Keys:
+class Keys(Generic[T]):
     """The keys of requests.
 
     `changes_with` and `stored` are of the thread that stores, the rest of the event loop.
@@ -37,8 +38,8 @@ class Keys:
     def __init__(self, remembered: int, position: Any) -> None:
         self._remembered = remembered
         self._chunks = -(-remembered // _CHUNK) + 1
-        # Of a key: what is known of its body, and the future of one that is not durable yet.
-        self._known: OrderedDict[bytes, tuple[bytes, asyncio.Future[None] | None]] = OrderedDict()
+        # Of a key: what is known of its body, and its request while that is not durable yet.
+        self._known: OrderedDict[bytes, tuple[bytes, T | None]] = OrderedDict()
         self._pending = 0
         kept = {int(number): chunk for number, chunk in (position or {}).items()}
         for _, chunk in sorted(kept.items()):
@@ -56,28 +57,27 @@ class Keys:
         """
         return self._pending >= self._remembered
 
-    def find(self, entry: bytes) -> tuple[bool, asyncio.Future[None] | None] | None:
-        """Return whether a request that is known had the same body, and the future of it.
+    def find(self, entry: bytes) -> tuple[bool, T | None] | None:
+        """Return whether a request that is known had the same body, and that request.
 
-        None: it is not known. Without a future it is durable.
+        None: it is not known. Without a request it is durable.
         """
         known = self._known.get(entry[:_KEY])
         return None if known is None else (known[0] == entry[_KEY:], known[1])
 
-    def add(self, entry: bytes, durable: asyncio.Future[None]) -> None:
+    def add(self, entry: bytes, request: T) -> None:
         """Take note of a request that is to become durable."""
         self._pending += 1
-        self._known[entry[:_KEY]] = entry[_KEY:], durable
+        self._known[entry[:_KEY]] = entry[_KEY:], request
 
-        def is_settled(future: asyncio.Future[None]) -> None:
-            self._pending -= 1
-            if future.cancelled() or future.exception() is not None:
-                del self._known[entry[:_KEY]]
-                return
+    def settled(self, entry: bytes, is_durable: bool) -> None:
+        """Take note of what became of a request that was added."""
+        self._pending -= 1
+        if is_durable:
             self._known[entry[:_KEY]] = entry[_KEY:], None
             self._forget()
-
-        durable.add_done_callback(is_settled)
+        else:
+            del self._known[entry[:_KEY]]
 
     def _forget(self) -> None:
         while len(self._known) - self._pending > self._remembered:

@@ -17,10 +17,11 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientPayloadError, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -38,7 +39,6 @@ from penstock.sources._http_bodies import (
     unpack,
 )
 from penstock.sources._http_keys import Keys, entry_of
-from penstock.sources._on_loop import resolve, retrieved
 from penstock.sources._selecting import server_tls
 from penstock.sources._signatures import SignatureError
 from penstock.threads import OwnedThread
@@ -90,13 +90,22 @@ def _held(reason: str, *, ends: bool = False) -> Refusal:
     return Refusal(_UNAVAILABLE, reason, {"Retry-After": str(_RETRY_S)}, ends=ends)
 
 
-class _Taken(NamedTuple):
-    """A request that is to be stored."""
+@dataclass(eq=False, slots=True)
+class _Taken:
+    """A request that is to be stored, and then is durable, or failed: `error`.
+
+    Attributes:
+        size: Bytes that it has in memory until then.
+        waiting: Of who waits until then: its sender, and senders of the same again.
+    """
 
     content: Content
     envelope: tuple[Any, ...]
     entry: bytes | None
-    durable: asyncio.Future[None]
+    size: int
+    is_settled: bool = False
+    error: BaseException | None = None
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
 
 
 class _Noting(logging.Logger):
@@ -111,7 +120,7 @@ class _Noting(logging.Logger):
 
 
 class HttpServer:
-    """Serves until it is cancelled.
+    """Serves until it is cancelled. Made on its event loop.
 
     Args:
         receiver: Its settings, and what to store to.
@@ -119,7 +128,8 @@ class HttpServer:
 
     def __init__(self, receiver: HttpReceiver) -> None:
         self._receiver = receiver
-        self._keys = Keys(receiver.keys, receiver.lastPosition)
+        self._loop = asyncio.get_running_loop()
+        self._keys: Keys[_Taken] = Keys(receiver.keys, receiver.lastPosition)
         self._held_bytes = 0
         self._idle_since: dict[Any, float] = {}
         self._busy: set[Any] = set()
@@ -153,7 +163,6 @@ class HttpServer:
                 logger=_Noting(self._note_record),
             )
             self._storer.start()
-            loop = asyncio.get_running_loop()
             bound.setblocking(False)
             self._listen(bound, server, context)
             try:
@@ -166,7 +175,7 @@ class HttpServer:
                     self._close_idle(server.connections)
                     self._tell_refusals()
             finally:
-                loop.remove_reader(bound)
+                self._loop.remove_reader(bound)
                 bound.close()
                 # What was accepted becomes a connection that the shutdown knows, or is closed.
                 if self._connecting:
@@ -182,8 +191,7 @@ class HttpServer:
         self, bound: socket.socket, server: web.Server, context: ssl.SSLContext | None
     ) -> None:
         if bound.fileno() >= 0:
-            loop = asyncio.get_running_loop()
-            loop.add_reader(bound, self._accept, bound, server, context)
+            self._loop.add_reader(bound, self._accept, bound, server, context)
 
     def _accept(
         self, bound: socket.socket, server: web.Server, context: ssl.SSLContext | None
@@ -196,9 +204,8 @@ class HttpServer:
             return
         except OSError as error:  # Such as too many open files: it is tried again after a while.
             self._note_refusal(f"no connection can be accepted: {text_of(error)}")
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(bound)
-            loop.call_later(_LOOK_S, self._listen, bound, server, context)
+            self._loop.remove_reader(bound)
+            self._loop.call_later(_LOOK_S, self._listen, bound, server, context)
             return
         task = asyncio.ensure_future(_connect(server, accepted, context))
         self._connecting.add(task)
@@ -274,12 +281,11 @@ class HttpServer:
         if (request.content_length or 0) > receiver.maxBody:
             raise too_large(receiver.maxBody)
         body = await self._body(request, hand)
-        loop = asyncio.get_running_loop()
         if codec is not None:
             # One at a time, so that what is in memory is known.
             async with self._unpacking:
                 work = partial(unpack, body, codec, receiver.maxBody)
-                body = await loop.run_in_executor(self._worker, work)
+                body = await self._loop.run_in_executor(self._worker, work)
                 hand.add(len(body))
         key = request.headers.get(receiver.keyHeader, "")
         if receiver.signature is not None:
@@ -287,7 +293,7 @@ class HttpServer:
         entry = entry_of(request.path, key, body) if key else None
         cut = partial(content_of, body, receiver.body, request.content_type)
         is_small = len(body) <= _SMALL and not callable(receiver.body)
-        content = cut() if is_small else await loop.run_in_executor(self._worker, cut)
+        content = cut() if is_small else await self._loop.run_in_executor(self._worker, cut)
         if not content.size and not content.records:
             return self._answer_of(request)
         # From here to `add` nothing is awaited, so that no other with the same key comes between.
@@ -300,14 +306,12 @@ class HttpServer:
                 return self._answer_of(request)
             if self._keys.is_full:
                 raise _held(f"{receiver.keys} requests with a key are being stored")
-        durable = loop.create_future()
-        if entry is not None:
-            self._keys.add(entry, durable)
-        durable.add_done_callback(retrieved)
-        hand.keep_until(durable)
         envelope = _envelope(request, key) if receiver.messages.has_envelope else ()
-        self._waiting.put(_Taken(content, envelope, entry, durable))
-        await self._durable(durable)
+        taken = _Taken(content, envelope, entry, hand.give())
+        if entry is not None:
+            self._keys.add(entry, taken)
+        self._waiting.put(taken)
+        await self._durable(taken)
         return self._answer_of(request)
 
     def _answer_of(self, request: web.BaseRequest) -> web.Response:
@@ -316,30 +320,41 @@ class HttpServer:
             return web.Response(content_type=PROTOBUF)
         return web.Response(body=b"{}", content_type="application/json")
 
-    async def _durable(self, durable: asyncio.Future[None] | None) -> None:
+    async def _durable(self, taken: _Taken | None) -> None:
         """Wait until a request is durable."""
-        if durable is not None:
-            await self._settled(durable)
-            if not durable.done():
-                timeout_s = self._receiver.storeTimeout
-                raise _held(f"it was not durable within {timeout_s:g} s; it may be stored later")
-            error = durable.exception()
-            if isinstance(error, ReceiverStoppedError):
-                raise _held("the receiver stops") from error
-            if isinstance(error, RecordTooLargeError):
-                raise Refusal(413, text_of(error)) from error
-            if error is not None:
-                raise Refusal(500, "it could not be stored") from error
+        if taken is None:
+            return
+        timeout_s = self._receiver.storeTimeout
+        if not taken.is_settled:
+            # One look at all that wait is cheaper than a timer for each.
+            waiting = self._loop.create_future()
+            taken.waiting.append(waiting)
+            self._overdue_at_s[waiting] = time.monotonic() + timeout_s
+            try:
+                await waiting
+            finally:
+                del self._overdue_at_s[waiting]
+        if not taken.is_settled:
+            raise _held(f"it was not durable within {timeout_s:g} s; it may be stored later")
+        error = taken.error
+        if isinstance(error, ReceiverStoppedError):
+            raise _held("the receiver stops") from error
+        if isinstance(error, RecordTooLargeError):
+            raise Refusal(413, text_of(error)) from error
+        if error is not None:
+            raise Refusal(500, "it could not be stored") from error
 
-    async def _settled(self, durable: asyncio.Future[None]) -> None:
-        """Wait until it is done, or overdue; one look at all is cheaper than a timer for each."""
-        settled = asyncio.get_running_loop().create_future()
-        durable.add_done_callback(lambda _: _let_go(settled))
-        self._overdue_at_s[settled] = time.monotonic() + self._receiver.storeTimeout
-        try:
-            await settled
-        finally:
-            del self._overdue_at_s[settled]
+    def _settle(self, group: Sequence[_Taken], error: BaseException | None = None) -> None:
+        """Requests are durable, or failed: who waits for them goes on."""
+        for taken in group:
+            if taken.is_settled:
+                continue
+            taken.is_settled, taken.error = True, error
+            self._held_bytes -= taken.size
+            if taken.entry is not None:
+                self._keys.settled(taken.entry, error is None)
+            for waiting in taken.waiting:
+                _let_go(waiting)
 
     def _let_overdue_go(self) -> None:
         now_s = time.monotonic()
@@ -349,30 +364,32 @@ class HttpServer:
             _let_go(settled)
 
     async def _body(self, request: web.BaseRequest, hand: _Hand) -> bytes:
-        timeout_s = self._receiver.bodyTimeout
-        reading = self._read(request, hand)
-        if request.content.is_eof():  # It came with the head, as most do: no task to read it.
-            return await reading
         try:
-            return await asyncio.wait_for(reading, timeout_s)
+            if request.content.is_eof():  # It came with the head, as most do.
+                body = request.content.read_nowait()
+                if len(body) > self._receiver.maxBody:
+                    raise too_large(self._receiver.maxBody)
+                hand.add(len(body))
+                return body
+            return await asyncio.wait_for(self._read(request, hand), self._receiver.bodyTimeout)
         except asyncio.TimeoutError:
-            raise Refusal(408, f"the body did not come in {timeout_s:g} s") from None
+            reason = f"the body did not come in {self._receiver.bodyTimeout:g} s"
+            raise Refusal(408, reason) from None
+        except (ClientPayloadError, HttpProcessingError, OSError) as error:
+            raise Refusal(400, f"the body is not whole: {text_of(error)}") from error
 
     async def _read(self, request: web.BaseRequest, hand: _Hand) -> bytes:
         chunks: list[bytes] = []
         size, limit = 0, self._receiver.maxBody
-        try:
-            if request.headers.get("Expect", "").lower() == "100-continue":
-                # A sender waits for it, or for a refusal, before it sends a large body.
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            async for chunk in request.content.iter_any():
-                size += len(chunk)
-                if size > limit:
-                    raise too_large(limit)
-                hand.add(len(chunk))
-                chunks.append(chunk)
-        except (ClientPayloadError, HttpProcessingError, OSError) as error:
-            raise Refusal(400, f"the body is not whole: {text_of(error)}") from error
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            # A sender waits for it, or for a refusal, before it sends a large body.
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            if size > limit:
+                raise too_large(limit)
+            hand.add(len(chunk))
+            chunks.append(chunk)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _check_token(self, headers: Mapping[str, str]) -> None:
@@ -392,6 +409,11 @@ class HttpServer:
             raise _held("too many bytes wait to be stored")
 
     # -- the thread that stores ------------------------------------------------------------------
+
+    def _settle_soon(self, group: Sequence[_Taken], error: BaseException | None = None) -> None:
+        """Settle requests on the loop; from any thread, also after its end."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._settle, group, error)
 
     def _store_all(self) -> None:
         first = self._waiting.get()
@@ -421,8 +443,7 @@ class HttpServer:
         entries = [each.entry for each in group if each.entry is not None]
         # All records of a call with a position are in one block together with it.
         position = self._keys.changes_with(entries) if entries else None
-        futures = [each.durable for each in group]
-        ack = partial(resolve, futures)
+        ack = partial(self._settle_soon, group)
         lines = [each.content.lines for each in group if each.content.lines is not None]
         try:
             if lines and receiver.schema is None:
@@ -440,7 +461,7 @@ class HttpServer:
                 return
             if not isinstance(error, (ReceiverStoppedError, RecordTooLargeError)):
                 receiver.reportError(f"A request could not be stored: {text_of(error)}", error)
-            resolve(futures, error)
+            self._settle_soon(group, error)
         else:
             if entries:
                 self._keys.stored()
@@ -475,14 +496,10 @@ class _Hand:
         if others > self._server._receiver.maxWaiting:
             raise _held("too many bytes wait to be stored", ends=True)
 
-    def keep_until(self, durable: asyncio.Future[None]) -> None:
-        """Let the request keep them until it is stored, also when that is after its answer."""
+    def give(self) -> int:
+        """Let another one give them back, and return how many they are."""
         size, self._bytes = self._bytes, 0
-
-        def give_back(_: object) -> None:
-            self._server._held_bytes -= size
-
-        durable.add_done_callback(give_back)
+        return size
 
     def release(self) -> None:
         """Give them back."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -145,23 +144,6 @@ def retrieved(done: asyncio.Future[Any]) -> None:
     """Let asyncio not complain of an error that nobody waits for any more."""
     if not done.cancelled():
         done.exception()
-
-
-def resolve(futures: Sequence[asyncio.Future[None]], error: BaseException | None = None) -> None:
-    """Let who awaits futures of one loop go on, or raise; from any thread, also after its end."""
-
-    def settle() -> None:
-        for future in futures:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-    if futures:
-        with contextlib.suppress(RuntimeError):
-            futures[0].get_loop().call_soon_threadsafe(settle)
 
 
 class Batches(Generic[T]):

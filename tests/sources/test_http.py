@@ -446,26 +446,22 @@ def test_after_a_restart_the_last_keys_are_known_and_no_more() -> None:
 
 def test_the_position_has_the_keys_that_are_remembered_and_few_more() -> None:
     position: dict[str, bytes] = {}
-    loop = asyncio.new_event_loop()
     for start in range(0, 2000, 250):
-        keys = Keys(200, position)
+        keys: Keys[object] = Keys(200, position)
         for number in range(start, start + 250):
             entry = entry_of("/", str(number), b"")
-            durable = loop.create_future()
             assert keys.find(entry) is None
-            keys.add(entry, durable)
+            keys.add(entry, number)
+            assert keys.find(entry) == (True, number)
             changes = keys.changes_with([entry])
-            if number % 7 == 0:
-                durable.set_exception(OSError())  # It was not stored: another call comes instead.
+            keys.settled(entry, bool(number % 7))
+            if number % 7 == 0:  # It was not stored: another call comes instead.
                 changes = keys.changes_with([])
-            else:
-                durable.set_result(None)
-            loop.run_until_complete(asyncio.sleep(0))
             keys.stored()
             assert len(changes) <= 2
             position = {**position, **changes}
             position = {name: chunk for name, chunk in position.items() if chunk is not None}
-        known = Keys(200, position)
+        known: Keys[object] = Keys(200, position)
         stored = [number for number in range(start + 250) if number % 7]
         for number in stored[-200:]:
             assert known.find(entry_of("/", str(number), b"")) == (True, None)
@@ -473,7 +469,6 @@ def test_the_position_has_the_keys_that_are_remembered_and_few_more() -> None:
             assert keys.find(entry_of("/", str(number), b"")) is None
             assert known.find(entry_of("/", str(number), b"")) is None
         assert sum(map(len, position.values())) <= (200 + 2 * 64) * 16
-    loop.close()
 
 
 def test_no_more_keys_wait_to_be_durable_than_are_remembered() -> None:
@@ -507,14 +502,16 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
 
     async def answers() -> list[object]:
         server = _http_server.HttpServer(receiver)
-        futures = [asyncio.get_running_loop().create_future() for _ in contents]
-        for content, future in zip(contents, futures, strict=True):
-            server._waiting.put(_http_server._Taken(content, (), None, future))
+        requests = [_http_server._Taken(content, (), None, content.size) for content in contents]
+        for request in requests:
+            server._waiting.put(request)
         server._waiting.put(None)
         server._storer.start()
         server._storer.join(HANG_S)
         assert not server._storer.is_alive()
-        return await asyncio.gather(*futures, return_exceptions=True)
+        await asyncio.sleep(0)
+        assert all(request.is_settled for request in requests)
+        return [request.error for request in requests]
 
     one, large, three, two = asyncio.run(answers())
     assert (one, type(large), three, two) == (None, RecordTooLargeError, None, None)
