@@ -102,7 +102,7 @@ class _Client:
         self.comes_back_when_asked = False
         self.group_is_at = 7
         self.at = 5
-        self._coordinator = SimpleNamespace(rejoining=False)
+        self._coordinator = SimpleNamespace(rejoining=False, state=None)
 
     def subscribe(self, topics: list[str], listener: Any) -> None:
         self.listener = listener
