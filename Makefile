@@ -153,8 +153,8 @@ test: services ## run the tests, in eight minutes and two of set-up on two quiet
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
-# Its tests wait more than they calculate.
-test-long: LANES = 4
+# Their tests wait more than they calculate.
+test-long test-fast: LANES = 4
 test-long: services ## run the tests that `make test` leaves out for their time
 	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
 
@@ -164,8 +164,6 @@ test-slow: services ## run the tests of `make test` on a machine slowed to a qua
 test-all: services s3 ## run all tests, with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
-# Its tests wait more than they calculate.
-test-fast: LANES = 4
 test-fast: $(call with,test) java ## run the part of the suite that takes less than two minutes
 	@$(PYTEST) -m "not slow and not long and not exhaustive" $(ARGS)
 

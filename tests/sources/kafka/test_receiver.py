@@ -49,6 +49,17 @@ def receiver(broker: Kafka, topic: str, **settings: Any) -> KafkaReceiver:
     return KafkaReceiver([topic], params(broker, **{"group.id": f"g-{topic}", **settings}))
 
 
+def stopped_after_ten(run: Run, tracker: Tracker, broker: Kafka, topic: str) -> KafkaReceiver:
+    """Return a receiver that has stored the ten records of a topic, and was stopped."""
+    broker.send(topic, 0, numbers(0, 10))
+    one = receiver(broker, topic)
+    running = run(one)
+    tracker.wait_for_records(10)
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    return one
+
+
 def test_values_are_stored_and_offsets_committed_once_they_are_durable(
     run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
@@ -291,12 +302,7 @@ def test_records_that_are_gone_before_a_receiver_is_back_are_told(
     run: Run, tracker: Tracker, broker: Kafka
 ) -> None:
     topic = broker.create_topic()
-    broker.send(topic, 0, numbers(0, 10))
-    one = receiver(broker, topic)
-    running = run(one)
-    tracker.wait_for_records(10)
-    tracker.send(StopReceiver())
-    assert running.join() is None
+    one = stopped_after_ten(run, tracker, broker, topic)
     broker.send(topic, 0, numbers(10, 20))
     with broker.admin() as admin:
         admin.delete_records({TopicPartition(topic, 0): 15})
@@ -315,12 +321,7 @@ def test_partitions_that_were_made_while_a_member_was_away_are_read(
     broker = started
     broker.engine = "kafka-python"
     topic = broker.create_topic()
-    broker.send(topic, 0, numbers(0, 10))
-    one = receiver(broker, topic)
-    running = run(one)
-    tracker.wait_for_records(10)
-    tracker.send(StopReceiver())
-    assert running.join() is None
+    one = stopped_after_ten(run, tracker, broker, topic)
     with broker.admin() as admin:
         admin.create_partitions({topic: NewPartitions(2)})
     broker.send(topic, 1, numbers(10, 20))
