@@ -7,7 +7,7 @@
 PYTHON ?=
 VENV   ?= .venv
 ARGS   ?=
-LANES  ?= 3
+LANES  ?= 4
 
 BIN    := $(VENV)/bin
 # The names of stamps hold a checksum: set-up runs again when, and only when, these files change.
@@ -153,11 +153,10 @@ test: services ## run the tests, in eight minutes and two of set-up on two quiet
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
-# Their tests wait more than they calculate.
-test-long test-fast: LANES = 4
 test-long: services ## run the tests that `make test` leaves out for their time
 	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
 
+test-slow: LANES = 3
 test-slow: services ## run the tests of `make test` on a machine slowed to a quarter
 	@$(BIN)/python -m tests.slow_machine $(PYTEST) -m "not long and not exhaustive" $(ARGS)
 

@@ -242,7 +242,9 @@ class HdfsFileSystem:
     # -- what the log asks -----------------------------------------------------------------------
 
     def create(self, path: str, *, direct: bool) -> HdfsAppendFile:
-        made = self.call(path, lambda: self._client.create(path, self._options), again=False)
+        # Not the client's own writer around it: that one closes itself when it is collected, in any
+        # thread, and waits without a bound while the NameNode hangs (hdfs-native 0.14.7).
+        made = self.call(path, lambda: self._client.inner.create(path, self._options), again=False)
         left_out = self.new_files.copies_left_out
         copies = self._begin_with_fewer_copies(path, left_out) if left_out else None
         return HdfsAppendFile(self, path, made, copies)

@@ -532,9 +532,9 @@ def test_a_kill_comes_at_each_step(kind: Any, point: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("wrong", "claim"),
     [
-        (AcknowledgesEarly, "at least once"),
+        pytest.param(AcknowledgesEarly, "at least once", marks=pytest.mark.exhaustive),
         (ForgetsItsPosition, "exactly once"),
-        (StoresAfterStop, "at least once"),
+        pytest.param(StoresAfterStop, "at least once", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_wrong_receiver_is_shown_by_few_kills(wrong: type[Lines], claim: Any) -> None:

@@ -5,6 +5,7 @@ Its nodes are real, and stopped by SIGSTOP. What hangs for ever meets the bound 
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -108,6 +109,20 @@ def test_each_kind_of_call_ends_while_the_name_node_hangs_and_works_when_it_goes
         call(patient, place)
     patient.settle([f"{place.folder}/open"])
     assert patient.open(f"{place.folder}/open").read(0, 100) == b"bytes"
+
+
+@pytest.mark.long
+def test_a_file_that_is_let_go_unclosed_holds_nobody_up_while_the_name_node_hangs(
+    hdfs: Hdfs,
+) -> None:
+    place = Place(hdfs)
+    file = place.fs.create(f"{place.folder}/open", direct=False)
+    file.write(0, [b"bytes"], sync=True)
+    with hdfs.paused_name_node():
+        del file
+        gc.collect()
+    HdfsFileSystem(hdfs.address).settle([f"{place.folder}/open"])
+    assert HdfsFileSystem(hdfs.address).open(f"{place.folder}/open").read(0, 100) == b"bytes"
 
 
 def test_reads_and_writes_end_while_the_data_nodes_hang(hdfs: Hdfs) -> None:
