@@ -294,14 +294,6 @@ class ReceiverSupervisor:
             on_closed=self._on_driver_lost,
         )
         self._ensure_block_server()
-        try:
-            self._storage = self._launch.open_storage(
-                self._host, self._tracker.find_replica_host, self.report_error
-            )
-        except LogFullError as error:
-            # What only is retained may be in the way: the driver lets it go for the next attempt.
-            self._tracker.report_full_log(error.free_bytes)
-            raise
         self._releasing.start()
 
     def _ensure_block_server(self) -> None:
@@ -366,14 +358,25 @@ class ReceiverSupervisor:
         self._receiver._take_position(answer.last_position)
         return True
 
+    def _open_storage(self) -> BlockStore:
+        """Open the block store: once the driver knows the attempt, so that its files are let go."""
+        try:
+            storage = self._launch.open_storage(
+                self._host, self._tracker.find_replica_host, self.report_error
+            )
+        except LogFullError as error:
+            # What only is retained may be in the way: the driver lets it go for the next attempt.
+            self._tracker.report_full_log(error.free_bytes)
+            raise
+        self._storage = storage
+        return storage
+
     def _make_generator(self, first_block_number: int) -> None:
-        if self._storage is None:
-            raise IllegalStateError(f"the block store of receiver {self.stream_id} is not open")
         generator = self._launch.make_generator(
             self._receiver,
             self._host,
             first_block_number=first_block_number,
-            storage=self._storage,
+            storage=self._open_storage(),
             report=self._tracker.add_blocks,
             on_error=self._push_error,
         )

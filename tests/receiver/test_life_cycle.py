@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -352,14 +353,16 @@ def test_a_receiver_that_stops_itself_is_started_again_by_the_driver(
     assert "ValueError: why" in told.error
 
 
-def test_a_receiver_that_the_driver_refuses_ends_quietly(
-    run: Run, tracker: Tracker, shared: Shared
+def test_a_receiver_that_the_driver_refuses_ends_quietly_and_leaves_no_file(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
 ) -> None:
+    """A driver that stops has removed what it knows of: no one would remove that of this one."""
     tracker.answer = lambda message: (
         Refused("stopping") if isinstance(message, RegisterReceiver) else None
     )
     assert run(Quiet(shared)).join() is None
     assert shared.events == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_attempt_whose_blocks_are_refused_ends(
