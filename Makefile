@@ -15,6 +15,9 @@ SUM    := $(shell cat setup.cfg pyproject.toml | cksum | tr ' ' '-')
 STAMP  := $(VENV)/.set-up-$(SUM)
 # What a command needs beside the package: an extra of setup.cfg, installed when it is first needed.
 with    = $(VENV)/.with-$(1)-$(SUM)
+# uv takes half of pip's time; pip is there where uv does not reach what pip is configured for.
+install = UV_LINK_MODE=hardlink $(BIN)/python -m uv pip install --quiet --python $(BIN)/python $(1) \
+    || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(1)
 # A file's tests run in one process, in the order of `tests/conftest.py`.
 PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
 # Spark's Python workers must be the Python that the driver is.
@@ -53,12 +56,13 @@ $(STAMP):
 	fi; \
 	echo "Setting up $(VENV) with $$("$$found" --version), this downloads PySpark the first time"; \
 	"$$found" -m venv --clear $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile uv || true; \
+	$(call install,-e .); \
 	touch $@
 
 # One at a time, as make may run several commands side by side.
 $(VENV)/.with-%-$(SUM): $(STAMP)
-	@flock $(STAMP) $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e '.[$*]'; touch $@
+	@exec 9<$(STAMP); flock 9; $(call install,-e '.[$*]'); touch $@
 
 java:
 	@version() { "$$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }; \
@@ -145,9 +149,15 @@ sources:
 	echo "Not installed: $${missing[*]}: the tests of the sources that need them are skipped." >&2
 
 services: $(STAMP) java
-	@$(BIN)/python -m tests.services.jvm & trap "wait $$!" EXIT; \
-	$(MAKE) --no-print-directory $(call with,test) redis browser prometheus sources; \
+	@$(BIN)/python -m tests.services.jvm & trap wait EXIT; \
+	$(MAKE) --no-print-directory $(call with,test); \
+	$(MAKE) --no-print-directory $(VENV)/.compiled & \
+	$(MAKE) --no-print-directory redis browser prometheus sources; \
 	$(BIN)/python tests/services/jars.py
+
+# Before lanes begin, which would each compile all tests, with pytest's changes of them.
+$(VENV)/.compiled: $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
+	@$(BIN)/python -m pytest --collect-only -q >/dev/null; touch $@
 
 test: services ## run the tests, in eight minutes and two of set-up on two quiet cores
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)

@@ -183,20 +183,15 @@ def run(pair: Pair, tests: Sequence[str]) -> str:
         if not made.exists() or made.read_text() != wanted:
             shutil.rmtree(folder, ignore_errors=True)
             call([pair.python, "-m", "venv", str(folder)], INSTALL_S)
-            install = [
-                str(python),
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--no-compile",
-            ]
-            # As a wheel, which pip keeps: PySpark comes as source.
+            # As a wheel, which is kept: PySpark comes as source.
+            installer = ROOT / ".venv" / "bin" / "uv"
+            if installer.exists():
+                install = [str(installer), "pip", "install", "--python", str(python)]
+            else:
+                install = [str(python), "-m", "pip", "install", "--no-compile", "--use-pep517"]
             wanted_here = [*pair.requirements, "-e", f"{ROOT}[test]"]
-            call([*install, "--use-pep517", *wanted_here], INSTALL_S)
+            call([*install, "--quiet", *wanted_here], INSTALL_S)
             made.write_text(wanted)
-        call([str(python), "-m", "pip", "--quiet", "list", "--format=freeze"], 60)
         call([str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], RUN_S, python)
     except subprocess.CalledProcessError as error:
         return f"failed: {' '.join(error.cmd[1:4])}"

@@ -15,7 +15,7 @@ from tests.services.hdfs import Hdfs
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(720)
 def test_they_are_bounded_while_they_are_written(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()

@@ -131,7 +131,7 @@ def post(port: int, body: bytes, bound_s: float) -> None:
             threading.Event().wait(0.1)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "webhook.py")
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -257,18 +257,30 @@ def test_each_page_of_a_source_has_a_program_and_is_run() -> None:
             compile(block, f"{page}, block {number}", "exec")
 
 
-@pytest.mark.long
+SOME = ["http", "nats", "syslog", "websocket"]
+"""Whose programs run in CI: those that begin soonest."""
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(SOME, marks=pytest.mark.long, id="some"),
+        pytest.param(
+            [page for page in PAGES if page not in SOME], marks=pytest.mark.exhaustive, id="others"
+        ),
+    ],
+)
 def test_the_programs_of_the_sources_run(
-    run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
     """In one JVM; each server runs while its page does."""
     missing: list[str] = []
     with contextlib.ExitStack() as opened:
         pages: dict[str, Page] = {}
         files: list[str] = []
-        for name in PAGES:
+        for name in names:
             folder = tmp_path / f"{name}-server"
             folder.mkdir()
             try:

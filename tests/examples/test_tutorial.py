@@ -38,7 +38,7 @@ def test_the_first_program_shows_batches(run: Callable[..., Run], programs: list
     first.wait_until_nothing_is_left()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_the_durable_program_is_killed_and_saves_each_line_once(
     run: Callable[..., Run],
     programs: list[str],

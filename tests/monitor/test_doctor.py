@@ -112,7 +112,7 @@ def test_an_hdfs_that_does_not_answer_is_a_problem_within_the_time() -> None:
     assert (code, problems(told)) == (1, ["log folder"])
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_hdfs_that_answers_is_written_to_and_left_as_it_was(hdfs: Hdfs) -> None:

@@ -45,7 +45,7 @@ def cases(
 ) -> Any:
     """Parametrise a test by the cases that have what it is about.
 
-    With some hundred tests that wait for servers, CI runs a sixth of them, another one of each
+    With some hundred tests that wait for servers, CI runs a tenth of them, another one of each
     source; those for which `each` names a mark, or "make test", run with all.
     """
     fitting = [
@@ -58,7 +58,7 @@ def cases(
     test = next(_tests)
 
     def marks(number: int) -> list[Any]:
-        name = each or ("long" if (number + test) % 6 == 0 else "exhaustive")
+        name = each or ("long" if (number + test) % 10 == 0 else "exhaustive")
         return [] if name == "make test" else [getattr(pytest.mark, name)]
 
     found = [

@@ -368,7 +368,7 @@ class Transactions:
 BLOCKS = {**SMALL, "spark.penstock.block.maxSize": "64k"}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_each_change_of_large_transactions_is_stored_once(server: PostgresServer) -> None:

@@ -93,11 +93,10 @@ def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        pytest.param(
+        (
             "structured_network_wordcount.py",
             ("localhost", "1"),
             r"\| *to\| *2\|",
-            marks=pytest.mark.exhaustive,
         ),
         pytest.param(
             "structured_network_wordcount_windowed.py",
@@ -105,7 +104,12 @@ def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
             r"\|be *\|2 *\|",
             marks=pytest.mark.exhaustive,
         ),
-        ("structured_sessionization.py", ("localhost", "1"), r"\| *not\|.*\| *10\| *1\|"),
+        pytest.param(
+            "structured_sessionization.py",
+            ("localhost", "1"),
+            r"\| *not\|.*\| *10\| *1\|",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_an_example_of_spark_runs_with_only_its_source_changed(

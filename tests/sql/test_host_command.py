@@ -89,12 +89,10 @@ def started(run: Run) -> None:
     run.wait_for_line(lambda line: "penstock host: receiving" in line, BOUND_S)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "order", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.parametrize("order", [signal.SIGTERM, signal.SIGINT])
 def test_another_application_reads_what_it_receives_until_it_is_stopped(
     command: Callable[..., Run], sc: Any, tmp_path: Path, order: signal.Signals
 ) -> None:

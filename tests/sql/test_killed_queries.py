@@ -63,7 +63,7 @@ def is_own(pid: int) -> bool:
     return False
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
     sc: Any, tmp_path: Path

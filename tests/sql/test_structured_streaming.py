@@ -183,7 +183,7 @@ def test_available_now_reads_what_was_there_at_its_start_within_the_limits(
         assert sum(found["numInputRows"] for found in again.recentProgress) == 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_several_queries_read_a_stream_each_at_its_own_place(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -226,7 +226,7 @@ def test_a_query_from_latest_sees_only_what_comes_later(
         assert [row[0] for row in found.collect()] == [place]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_metadata_tells_where_and_when_each_record_was_received(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -248,7 +248,7 @@ def test_metadata_tells_where_and_when_each_record_was_received(
     assert before.timestamp() - 1 <= min(times) <= max(times) <= time.time() + 1
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_a_starting_timestamp_is_that_of_receipt(spark: SparkSession, tmp_path: Path) -> None:
     with hosting(spark, numbers(COUNT)) as host:
         await_records(host, "numbers", COUNT)
@@ -739,7 +739,7 @@ def test_a_queue_keeps_what_a_query_comes_back_to_whose_progress_is_logged_later
         assert rows_of_a_run() == COUNT - logged > 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_what_two_queries_have_passed_of_a_queue_takes_no_room(
     spark: SparkSession, sc: Any, tmp_path: Path
 ) -> None:
@@ -892,7 +892,8 @@ class Collecting(StatefulProcessor):
 @pytest.mark.parametrize(
     "names",
     [
-        "by_state windows",
+        "windows",
+        pytest.param("by_state", marks=pytest.mark.exhaustive),
         pytest.param("unique joined by_python", marks=pytest.mark.exhaustive),
     ],
 )

@@ -31,7 +31,7 @@ def lose_the_host(run: Run, receiver_pid: int) -> None:
         os.unlink(f"/dev/shm/{name}")
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_blocks_of_a_lost_host_are_read_from_hdfs(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     with Feeder() as feeder, run_on(sc, {"spark.penstock.wal.dir": folder}) as run:

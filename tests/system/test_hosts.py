@@ -121,7 +121,7 @@ def assert_exact(driver: DriverProcess, feeders: Sequence[Feeder]) -> None:
         assert driver.numbers(number) == list(range(total))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_network(
     cluster: HostCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def numbers_in_logs(checkpoint: Path) -> list[int]:
     return numbers
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(720)
 def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_path: Path) -> None:

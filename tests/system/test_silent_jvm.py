@@ -17,7 +17,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "when", [pytest.param("at stop", marks=pytest.mark.exhaustive), "at graceful stop", "at start"]
+    "when",
+    [
+        pytest.param("at stop", marks=pytest.mark.exhaustive),
+        pytest.param("at graceful stop", marks=pytest.mark.exhaustive),
+        "at start",
+    ],
 )
 def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: Path) -> None:
     driver = DriverProcess(tmp_path, {"when": when}, module="tests.system.silent_jvm_program")

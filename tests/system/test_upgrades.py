@@ -172,7 +172,7 @@ class Counted:
         assert self.written("counts")[-1] == [["all", len(numbers)]]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_an_upgrade_with_encryption_is_exact(
     sc: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
