@@ -16,6 +16,7 @@ from penstock.blockstore import (
     read_block,
 )
 from penstock.clock import Clock
+from penstock.continuous import ContinuousOperation
 from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
@@ -61,6 +62,8 @@ class HostedReceivers:
         keep_batches: Whether batches that an earlier run did not finish keep their blocks.
         on_rate_status: Is told how the receivers use their rates; must not block.
         kept: The streams that are read by places.
+        continuous: Those of them whose blocks are given to a function as they come.
+        on_continuous_error: Told which of these is given up, why, and with which traceback.
 
     Attributes:
         tracker: The tracker.
@@ -82,6 +85,10 @@ class HostedReceivers:
         keep_batches: bool = False,
         on_rate_status: Callable[[ReportRateStatus], None] | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
+        continuous: Mapping[int, ContinuousOperation] | None = None,
+        on_continuous_error: Callable[[int, str, str], None] = lambda stream_id, message, error: (
+            None
+        ),
     ) -> None:
         self._spark_context = spark_context
         self._run = run
@@ -101,6 +108,8 @@ class HostedReceivers:
             on_rate_status=on_rate_status,
             shared_rate=self._shared_rate,
             kept=kept,
+            continuous=continuous,
+            on_continuous_error=on_continuous_error,
         )
         HostedReceivers._made.add(self)
 

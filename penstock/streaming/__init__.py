@@ -67,6 +67,7 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 
 from pyspark import StorageLevel
 
+from penstock.continuous import DatabaseSink, Epoch, FileSink, FunctionSink, Sink
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
 from penstock.streaming.checkpoint.errors import (
@@ -90,6 +91,7 @@ from penstock.streaming.dstream.state import (
     StateSpec,
 )
 from penstock.streaming.errors import (
+    ContinuousStreamError,
     EncryptionKeyError,
     JobGenerationError,
     NotEnoughCoresError,
@@ -112,10 +114,15 @@ __all__ = [
     "CheckpointReadError",
     "CheckpointVersionError",
     "CheckpointWriteError",
+    "ContinuousStreamError",
     "DStream",
+    "DatabaseSink",
     "EncryptionKeyError",
+    "Epoch",
     "ExecutorPythonError",
     "FailedTaskError",
+    "FileSink",
+    "FunctionSink",
     "GivenUpBatch",
     "GroupRate",
     "IllegalStateChangeError",
@@ -133,6 +140,7 @@ __all__ = [
     "ReceiverStatus",
     "ReceiverWaits",
     "SchedulerStatistics",
+    "Sink",
     "SparkEndedError",
     "State",
     "StateNotSetError",

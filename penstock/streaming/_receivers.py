@@ -27,7 +27,11 @@ from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.durations import next_multiple
-from penstock.streaming.errors import PermanentReceiverError, StreamGraphError
+from penstock.streaming.errors import (
+    ContinuousStreamError,
+    PermanentReceiverError,
+    StreamGraphError,
+)
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import (
     ReceiverError,
@@ -39,8 +43,10 @@ from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import (
     BatchCleanedError,
+    KeptStreamSettings,
     LettersNotSentError,
     ReceivedBlockTracker,
+    Retention,
     TrackedReceiver,
 )
 from penstock.wire.messages import (
@@ -53,6 +59,10 @@ from penstock.wire.messages import (
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+
+MOST_UNREAD_BYTES = 256 << 20
+"""With so much that is in no logged epoch the receiver of a continuous stream waits."""
 
 
 class ReceiverSide:
@@ -99,6 +109,7 @@ class ReceiverSide:
             removed=run.settings.removed_streams or (),
             is_kept=keeps_blocks,
             before=upgraded,
+            kept=[node.name for node in nodes if node.continuous is not None],
         )
         if upgraded is not None:
             hand_over(ledger, upgraded, is_resumed=keep_batches)
@@ -111,6 +122,17 @@ class ReceiverSide:
             events=_TrackerEvents(bus, on_error, rates, self._readings),
             keep_batches=keep_batches,
             on_rate_status=self._on_rate_status,
+            kept={
+                node.stream_id: KeptStreamSettings(
+                    node.name, Retention(0), max_backlog_bytes=MOST_UNREAD_BYTES
+                )
+                for node in nodes
+                if node.continuous is not None
+            },
+            continuous={
+                node.stream_id: node.continuous for node in nodes if node.continuous is not None
+            },
+            on_continuous_error=lambda *told: on_error(ContinuousStreamError(*told)),
         )
         self.blocks = self._hosted.tracker
 
@@ -288,6 +310,10 @@ class ReceiverSide:
         if self._hosted is not None:
             self._hosted.tracker.stop_receiving(graceful, timeout_s)
 
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until all that continuous streams received is in committed epochs; whether it is."""
+        return self._hosted is None or self._hosted.tracker.drain_continuous(timeout_s)
+
     def stop(self, timeout_s: float) -> None:
         """Stop the tracker; no block can be read any more."""
         for controller in self._controllers:
@@ -383,6 +409,7 @@ def number_streams(
     removed: Collection[str] = (),
     is_kept: bool = True,
     before: CheckpointHeader | None = None,
+    kept: Collection[str] = (),
 ) -> None:
     """Give each received stream the number that the ledger has for its name.
 
@@ -393,6 +420,7 @@ def number_streams(
         removed: Names of streams that the program gave up, with what the ledger has of them.
         is_kept: Whether the ledger outlives the program.
         before: The last checkpoint of the other version; None when there is none.
+        kept: Names of streams that are read by places.
 
     Raises:
         StreamGraphError: Two streams have the same name, or their order alone would say which is
@@ -422,7 +450,7 @@ def number_streams(
                 ", ".join(others),
             )
     numbers = ledger.register_streams(
-        {name: node.stream_id for name, node in streams.items()}, removed
+        {name: node.stream_id for name, node in streams.items()}, removed, kept=kept
     )
     new = {node.stream_id: numbers[name] for name, node in streams.items()}
     taken = set(new.values())

@@ -549,10 +549,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 else getattr(node, "requires", ())
             )
         }
+        tasks = sum(node.continuous.parallelism for node in receivers if node.continuous)
         check_application(
             self._sc,
             len(receivers),
-            HostedReceivers.running_in(self._sc),
+            HostedReceivers.running_in(self._sc) + tasks,
             settings,
             needed_modules(requires, settings, directory, encryption),
         )

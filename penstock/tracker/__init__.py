@@ -31,6 +31,7 @@ Layout:
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them; whose receivers wait for them).
+- ``_continuous``: epochs and tasks of streams whose blocks are given to a function as they come.
 - ``_retained``: the segments that stay after the clean-up of their batches.
 - ``cluster``: what is asked of Spark. ``receiver_scheduling_policy``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver, and what listeners are told of them.

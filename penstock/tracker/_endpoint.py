@@ -23,6 +23,7 @@ from typing import Generic, TypeVar
 from penstock.errors import IllegalStateError
 from penstock.event_loop import EventLoop
 from penstock.threads import OwnedThread
+from penstock.tracker._continuous import CONTINUOUS_MESSAGES, ContinuousStreams
 from penstock.tracker._control import Control
 from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.errors import LettersNotSentError
@@ -158,6 +159,7 @@ class TrackerEndpoint:
         handler: Deals with everything but `AddBlock`, on the control thread, one at a time. Without
             one, all else is refused.
         places: Deals with what is about places; None where no stream is read by places.
+        continuous: Deals with tasks of continuous streams; None where there are none.
     """
 
     def __init__(
@@ -174,6 +176,7 @@ class TrackerEndpoint:
     ) -> None:
         self.handler: Control | None = None
         self.places: PlaceService | None = None
+        self.continuous: ContinuousStreams | None = None
         self._server = Server(
             secret,
             self,
@@ -217,11 +220,20 @@ class TrackerEndpoint:
             if not loop.stop(_STOP_TIMEOUT_S):
                 _log.error("%s has not ended after %g s", loop.thread.name, _STOP_TIMEOUT_S)
 
-    def later(self, delay_s: float, function: Callable[[], None]) -> None:
-        """Run `function` on the control thread after a while; not at all when stopped before."""
+    def later(
+        self, delay_s: float, function: Callable[[], None], loop: EventLoop | None = None
+    ) -> None:
+        """Run `function` on a thread after a while; not at all when stopped before.
+
+        Args:
+            delay_s: The while.
+            function: The function.
+            loop: The thread's; None: that of the control thread.
+        """
+        post = (loop or self._control).post
 
         def schedule() -> None:
-            asyncio.get_running_loop().call_later(delay_s, self._control.post, function)
+            asyncio.get_running_loop().call_later(delay_s, post, function)
 
         self._server.call(schedule)
 
@@ -235,6 +247,10 @@ class TrackerEndpoint:
         places = self.places
         if places is not None and isinstance(message, PLACE_MESSAGES):
             self._readers.post(lambda: self._answer(places.answer, peer, message, pending))
+            return pending
+        continuous = self.continuous
+        if continuous is not None and isinstance(message, CONTINUOUS_MESSAGES):
+            continuous.take(peer, message, lambda reply: self._server.resolve([(pending, reply)]))
             return pending
         handler = self.handler
         if handler is None:
@@ -250,10 +266,14 @@ class TrackerEndpoint:
         places = self.places
         if places is not None:
             self._readers.post(lambda: places.disconnected(peer))
+        if self.continuous is not None:
+            self.continuous.disconnected(peer)
 
     # -- called on the thread of additions -----------------------------------------------------
 
     def _added(self, answers: list[tuple[PendingReply, Message]]) -> None:
+        if self.continuous is not None:
+            self.continuous.blocks_added()
         self._server.resolve(answers)
         if self.places is not None:
             self.places.backlogs.check()

@@ -18,6 +18,7 @@ Each record says in which version of the format it is written:
 4. Segments that are retained after the clean-up of their batches (`RetainedReleaseEvent`).
 5. The checkpoints of the program (`CheckpointEvent`).
 6. The position of a block may be changes of the one before (`penstock.position_changes`).
+7. Epochs of consumers (`EpochEvent`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 6
+FORMAT = 7
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
@@ -136,6 +137,29 @@ class ConsumerEvent(msgspec.Struct, frozen=True, array_like=True, tag=11):
     at_ms: int
 
 
+class LoggedEpoch(msgspec.Struct, frozen=True, array_like=True):
+    """The last epoch of a consumer that reads by epochs; see `penstock.continuous`."""
+
+    source: str
+    """Names the consumer's epochs; made with the first one."""
+    number: int
+    """They are numbered one by one, from 0."""
+    end: int
+    """It has the blocks before this place, from the end of the one before on."""
+    parts: int
+    """Into so many parts they are divided: place modulo parts."""
+
+
+class EpochEvent(msgspec.Struct, frozen=True, array_like=True, tag=16):
+    """A consumer's next epoch; all before it are where they belong, and need no blocks any more."""
+
+    stream_id: int
+    consumer: str
+    start: int
+    epoch: LoggedEpoch
+    at_ms: int
+
+
 class ConsumerRemovalEvent(msgspec.Struct, frozen=True, array_like=True, tag=12):
     """These consumers of a stream are forgotten."""
 
@@ -182,6 +206,7 @@ Event = (
     | StreamRemovalEvent
     | StreamKeepingEvent
     | ConsumerEvent
+    | EpochEvent
     | ConsumerRemovalEvent
     | PlaceReleaseEvent
     | RetainedReleaseEvent
@@ -236,6 +261,7 @@ class ConsumerState(msgspec.Struct, frozen=True, array_like=True):
     place: int
     is_committed: bool
     at_ms: int
+    epoch: LoggedEpoch | None = None
 
 
 class KeptState(msgspec.Struct, frozen=True, array_like=True):

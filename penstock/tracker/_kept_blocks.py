@@ -22,6 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from penstock.tracker._events import LoggedEpoch
 from penstock.wire.messages import ReceivedBlockInfo
 
 
@@ -48,11 +49,13 @@ class Consumer:
         place: It needs the blocks from here on.
         is_committed: A batch of it was asked for, or done; else Spark may never have logged it.
         at_ms: When it was last heard of in the driver log, ms since the epoch.
+        epoch: The last one that was logged, of one that reads by epochs.
     """
 
     place: int
     is_committed: bool
     at_ms: int
+    epoch: LoggedEpoch | None = None
 
 
 class KeptBlocks:

@@ -26,6 +26,7 @@ from penstock.tracker._events import (
     CheckpointEvent,
     ConsumerEvent,
     ConsumerRemovalEvent,
+    EpochEvent,
     Event,
     PlaceReleaseEvent,
     RetainedReleaseEvent,
@@ -266,6 +267,8 @@ class LedgerState:
             self.keep_streams(event.streams)
         elif isinstance(event, ConsumerEvent):
             self.note_consumer(event)
+        elif isinstance(event, EpochEvent):
+            self.note_epoch(event)
         elif isinstance(event, ConsumerRemovalEvent):
             self.kept(event.stream_id).forget(event.consumers)
         elif isinstance(event, PlaceReleaseEvent):
@@ -434,6 +437,22 @@ class LedgerState:
         known.place = max(known.place, event.place)
         known.is_committed |= event.is_committed
         known.at_ms = event.at_ms
+
+    def note_epoch(self, event: EpochEvent) -> None:
+        """Take note of a consumer's next epoch.
+
+        Raises:
+            LedgerError: It does not follow the one before.
+        """
+        consumers, epoch = self.kept(event.stream_id).consumers, event.epoch
+        known = consumers.get(event.consumer)
+        last = None if known is None else known.epoch
+        if last is not None and (epoch.source, epoch.number) != (last.source, last.number + 1):
+            raise LedgerError(
+                f"epoch {epoch.number} of {epoch.source} follows epoch {last.number} of "
+                f"{last.source}, and is not the next one"
+            )
+        consumers[event.consumer] = Consumer(event.start, True, event.at_ms, epoch)
 
     def release_places(self, stream_id: int, before: int) -> list[ReceivedBlockInfo]:
         """Let the blocks before a place go; `releases` turns them into deletions."""

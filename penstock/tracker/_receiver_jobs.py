@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 from py4j.protocol import Py4JNetworkError
 
@@ -112,21 +113,52 @@ class Launch:
     locations: Sequence[TaskLocation]
 
 
+class Starts(Protocol):
+    """Decides over the starts of a job's task; called on the job's thread."""
+
+    def next_launch(self, stream_id: int) -> Launch | None:
+        """Prepare a new attempt; None when there is to be none."""
+        ...
+
+    def job_ended(
+        self, stream_id: int, attempt: str, end: TaskEnd | None, error: Exception | None
+    ) -> Next:
+        """Take note of a job's end and say whether the task starts again."""
+        ...
+
+    def job_thread_died(self, stream_id: int, error: BaseException) -> None:
+        """Tell the user what the thread died of."""
+        ...
+
+
 class ReceiverJob:
     """One receiver's thread ``penstock-receiver-job-<N>``; one job at a time.
 
-    Its owner calls `stop`, `cancel` and `join`.
+    Its owner calls `stop`, `cancel` and `join`. Also the thread of a task of a continuous stream,
+    which is no receiver, and lives the same way.
     """
 
     def __init__(
         self,
         stream_id: int,
         cluster: Cluster,
-        owner: ReceiverStarts,
+        owner: Starts,
         backoff: RestartBackoff,
         clock: Clock,
         slot: ReceiverSlot | None = None,
+        task: int | None = None,
     ) -> None:
+        """Make it; nothing runs before `start`.
+
+        Args:
+            stream_id: The stream.
+            cluster: Where it runs.
+            owner: Decides over its starts.
+            backoff: The pauses between them.
+            clock: Time.
+            slot: What the receiver shares with others; None: a job of its own.
+            task: The number of a task of a continuous stream; None: it is the receiver.
+        """
         self._stream_id = stream_id
         self._cluster = cluster
         self._slot = slot
@@ -134,9 +166,14 @@ class ReceiverJob:
         self._backoff = backoff
         self._clock = clock
         self._limited_log = RateLimitedLog(_log, clock)
-        self._tag = f"penstock-receiver-{stream_id}-{uuid.uuid4().hex}"
+        number = f"{stream_id}" if task is None else f"{stream_id}-function-{task}"
+        self._tag = f"penstock-receiver-{number}-{uuid.uuid4().hex}"
+        self._name = (
+            f"Receiver {stream_id}" if task is None else f"Task {task} of stream {stream_id}"
+        )
+        self._number = number
         self._stopping = threading.Event()
-        self._thread = cluster.thread(self._run, f"penstock-receiver-job-{stream_id}")
+        self._thread = cluster.thread(self._run, f"penstock-receiver-job-{number}")
 
     @property
     def stream_id(self) -> int:
@@ -200,9 +237,7 @@ class ReceiverJob:
         failure: Exception | None = None
         try:
             if self._slot is None:
-                end = self._cluster.run_task(
-                    str(self._stream_id), self._tag, launch.task, launch.locations
-                )
+                end = self._cluster.run_task(self._number, self._tag, launch.task, launch.locations)
             else:
                 end = self._slot.run(self._stream_id, launch.attempt)
         except Exception as error:  # noqa: BLE001 - whatever a job dies of goes to the owner
@@ -212,7 +247,7 @@ class ReceiverJob:
             return False
         delay_s = self._backoff.next_delay_s(self._clock.monotonic_s() - started_s)
         when = f"in {delay_s:.1f} s" if delay_s else "at once"
-        self._limited_log.log(f"Receiver {self._stream_id} is started again {when}", like="")
+        self._limited_log.log(f"{self._name} is started again {when}", like="")
         return not self._clock.wait(self._stopping, delay_s)
 
 
@@ -305,9 +340,9 @@ class ReceiverStarts:
 
         It does unless the tracker stops, the receiver ended for good, or it is hopeless.
         """
-        trace = _text_of(error) if error is not None else ""
+        trace = text_of_job(error) if error is not None else ""
         stopping = not self._is_started()
-        is_spark_over = not stopping and (_SPARK_IS_OVER in trace or self._is_spark_gone(error))
+        is_spark_over = not stopping and is_end_of_spark(error, trace, self._cluster)
         ended = self._receivers.job_ended(stream_id, attempt)
         # A receiver that deregistered has told of its error itself.
         told = (
@@ -318,7 +353,7 @@ class ReceiverStarts:
         info = ended.info
         if told:
             text = f"The job of receiver {stream_id} failed"
-            self._limited_log.log(f"{text}: {_headline(trace)}", about=stream_id)
+            self._limited_log.log(f"{text}: {headline(trace)}", about=stream_id)
             info = self._receivers.keep_error(stream_id, text, trace)
             self._listeners.error(info)
         if ended.was_active:
@@ -361,21 +396,27 @@ class ReceiverStarts:
     def job_thread_died(self, stream_id: int, error: BaseException) -> None:
         """Tell the user of a defect, or of the end of Spark that came between two jobs."""
         trace = "".join(traceback.format_exception(error))
-        if self._is_spark_gone(error):
+        if is_end_of_spark(error, "", self._cluster):
             self._listeners.ended_with_spark(stream_id, trace)
             return
         self._listeners.gave_up(stream_id, f"The thread of receiver {stream_id} died", trace)
 
-    def _is_spark_gone(self, error: BaseException | None) -> bool:
-        return isinstance(error, _JVM_IS_GONE) or (error is not None and self._cluster.is_stopped)
+
+def is_end_of_spark(error: BaseException | None, trace: str, cluster: Cluster) -> bool:
+    """Tell whether a job ended because its SparkContext or the JVM has."""
+    return (
+        _SPARK_IS_OVER in trace
+        or isinstance(error, _JVM_IS_GONE)
+        or (error is not None and cluster.is_stopped)
+    )
 
 
-def _text_of(error: BaseException) -> str:
+def text_of_job(error: BaseException) -> str:
     """Return what there is to know of a failed job: Spark puts the task's traceback there."""
     return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
 
 
-def _headline(text: str) -> str:
+def headline(text: str) -> str:
     """Return the line of a failed job's text that says most: Java's text ends with its stack."""
     if _PROCESS_DIED in text:
         _, crashed, words = text.partition(_CRASHED)

@@ -148,7 +148,9 @@ def _kept_state(kept: KeptBlocks) -> KeptState:
         kept.records_before(kept.first),
         kept.bytes_before(kept.first),
         tuple(
-            ConsumerState(name, consumer.place, consumer.is_committed, consumer.at_ms)
+            ConsumerState(
+                name, consumer.place, consumer.is_committed, consumer.at_ms, consumer.epoch
+            )
             for name, consumer in kept.consumers.items()
         ),
         kept.kind,
@@ -163,7 +165,7 @@ def _kept_blocks(state: KeptState) -> KeptBlocks:
     kept.released_ms = state.released_ms
     for consumer in state.consumers:
         kept.consumers[consumer.consumer] = Consumer(
-            consumer.place, consumer.is_committed, consumer.at_ms
+            consumer.place, consumer.is_committed, consumer.at_ms, consumer.epoch
         )
     return kept
 

@@ -174,12 +174,15 @@ class StreamUseError(LedgerError):
     """
 
     def __init__(self, folder: str, streams: tuple[str, ...], is_kept: bool) -> None:
-        ledger, program = ("a ReceiverHost", "a StreamingContext")
+        ledger, program = (
+            "by places (a ReceiverHost, or `continuous`)",
+            "by batches of a StreamingContext",
+        )
         if not is_kept:
             ledger, program = program, ledger
         super().__init__(
-            f"driver log {folder}: what is there of {', '.join(streams)} was received by {ledger}, "
-            f"and {program} cannot go on with it: use another folder or other names"
+            f"driver log {folder}: what is there of {', '.join(streams)} was received to be read "
+            f"{ledger}, and cannot be read {program}: use another folder or other names"
         )
         self.folder = folder
         self.streams = streams

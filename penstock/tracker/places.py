@@ -11,7 +11,9 @@ from penstock.clock import Clock
 from penstock.tracker._events import (
     ConsumerEvent,
     ConsumerRemovalEvent,
+    EpochEvent,
     Event,
+    LoggedEpoch,
     PlaceReleaseEvent,
 )
 from penstock.tracker._kept_blocks import Consumer, KeptBlocks, Retention
@@ -19,7 +21,7 @@ from penstock.tracker._ledger_state import AttemptRelease, LedgerState
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["ConsumerStatus", "KeptStream", "Places", "Retention"]
+__all__ = ["ConsumerStatus", "KeptStream", "LoggedEpoch", "Places", "Retention"]
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -150,6 +152,11 @@ class Places:
         with self._state_lock:
             return self._state().kept(stream_id).records_before(place)
 
+    def next(self, stream_id: int) -> int:
+        """Return the place that the next block of a stream will have."""
+        with self._state_lock:
+            return self._state().kept(stream_id).next
+
     def columns(self, stream_id: int) -> tuple[str, bytes | None]:
         """Return kind and schema of the newest block with records, also of one that is gone.
 
@@ -219,6 +226,35 @@ class Places:
             known = kept.consumers.get(consumer)
             if known is None or not known.is_committed or known.place < place:
                 self._note(stream_id, consumer, place, is_committed=True)
+
+    def epoch(self, stream_id: int, consumer: str) -> tuple[int, LoggedEpoch] | None:
+        """Return where the last logged epoch of a consumer begins, and the epoch; or None.
+
+        It begins at its end when it is known to be where it belongs.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+        """
+        with self._state_lock:
+            known = self._state().kept(stream_id).consumers.get(consumer)
+            return None if known is None or known.epoch is None else (known.place, known.epoch)
+
+    def log_epoch(self, stream_id: int, consumer: str, start: int, epoch: LoggedEpoch) -> None:
+        """Log a consumer's next epoch, which has the blocks from `start` on.
+
+        All epochs before it are where they belong: their blocks may go.
+
+        Raises:
+            LedgerError: The stream is not read by places.
+            LedgerWriteError: The driver log did not take it; nothing was changed. It may be on the
+                disk all the same, so log this one, as it is, before any other.
+        """
+        with self._commit_lock:
+            self._state().kept(stream_id)
+            self._commit(
+                f"epoch {epoch.number} of stream {stream_id}",
+                [EpochEvent(stream_id, consumer, start, epoch, self._clock.time_ms())],
+            )
 
     def confirm(self, stream_id: int, consumer: str, place: int) -> None:
         """Note that a batch of a consumer was asked for: it is real, and stays where it is.

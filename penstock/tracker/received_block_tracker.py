@@ -345,6 +345,7 @@ class ReceivedBlockTracker:
         removed: Collection[str] = (),
         *,
         are_kept: bool = False,
+        kept: Collection[str] = (),
     ) -> dict[str, int]:
         """Say which streams the program has; only of these are blocks taken from now on.
 
@@ -356,6 +357,7 @@ class ReceivedBlockTracker:
             removed: Names of streams whose positions and blocks are given up.
             are_kept: Whether they are read by places, and not by batches; a stream never changes
                 from one to the other.
+            kept: The names of those that are, where not all of them are.
 
         Returns:
             The number of each name.
@@ -389,17 +391,21 @@ class ReceivedBlockTracker:
             others_use = tuple(
                 name
                 for name in streams
-                if name in known and (state.streams[numbers[name]].kept is not None) != are_kept
+                if name in known
+                and (state.streams[numbers[name]].kept is not None) != (are_kept or name in kept)
             )
             if others_use:
-                raise StreamUseError(self._folder, others_use, not are_kept)
+                is_kept = state.streams[numbers[others_use[0]]].kept is not None
+                raise StreamUseError(self._folder, others_use, is_kept)
             names = tuple((numbers[name], name) for name in streams if name not in known)
-            kept = tuple((number, uuid.uuid4().hex) for number, _ in names) if are_kept else ()
+            newly_kept = tuple(
+                (number, uuid.uuid4().hex) for number, name in names if are_kept or name in kept
+            )
             events: list[Event] = []
             if names:
                 events.append(StreamNamesEvent(names))
-            if kept:
-                events.append(StreamKeepingEvent(kept))
+            if newly_kept:
+                events.append(StreamKeepingEvent(newly_kept))
             if others:
                 events.append(StreamRemovalEvent(tuple(others.values())))
                 _log.warning(

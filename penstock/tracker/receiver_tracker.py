@@ -18,12 +18,14 @@ from pyspark import cloudpickle
 from penstock._setting_values import wait_for_lost_blocks_s
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
+from penstock.continuous import ContinuousOperation
 from penstock.errors import IllegalStateError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
+from penstock.tracker._continuous import ContinuousStreams, EpochStatus
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
@@ -31,7 +33,13 @@ from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, Restart
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot, slots_of
-from penstock.tracker.cluster import Cluster, ExecutorLocation, SparkCluster, TaskLocation
+from penstock.tracker.cluster import (
+    Cluster,
+    ExecutorLocation,
+    HostLocation,
+    SparkCluster,
+    TaskLocation,
+)
 from penstock.tracker.errors import (
     LedgerWriteError,
     NoExecutorsError,
@@ -58,6 +66,8 @@ _log = logging.getLogger("penstock.tracker")
 
 _CANCEL_S = 10.0
 _LOOK_S = 0.25
+_PLACED_S = 10.0
+"""How long tasks of a continuous stream wait for its receiver, to run beside it."""
 
 
 class SendRates(Protocol):
@@ -112,6 +122,10 @@ class ReceiverTracker:
         on_rate_status: Callable[[ReportRateStatus], None] | None = None,
         shared_rate: SharedRatePlace | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
+        continuous: Mapping[int, ContinuousOperation] | None = None,
+        on_continuous_error: Callable[[int, str, str], None] = lambda stream_id, message, error: (
+            None
+        ),
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -132,6 +146,8 @@ class ReceiverTracker:
                 thread; must not block.
             shared_rate: What the receivers share with those of other applications.
             kept: The streams that are read by places; batches take the blocks of all others.
+            continuous: Those of them whose blocks are given to a function as they come.
+            on_continuous_error: Told which of these is given up, why, and with which traceback.
         """
         if cluster is None:
             if spark_context is None:
@@ -196,6 +212,9 @@ class ReceiverTracker:
         self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
+        self._operations = continuous or {}
+        self._on_continuous_error = on_continuous_error
+        self._continuous: ContinuousStreams | None = None
         # By stream: before that place nothing need be in memory. For one thread.
         self._in_memory_from: dict[int, int] = {}
         self._endpoint: TrackerEndpoint | None = None
@@ -271,6 +290,8 @@ class ReceiverTracker:
             self._state = TrackerState.STOPPED
             endpoint, self._endpoint = self._endpoint, None
         try:
+            if self._continuous is not None:
+                self._continuous.stop(timeout_s)
             if endpoint is not None:
                 self._block_servers.stop(self._logs.go_with_application)
                 endpoint.stop()
@@ -320,6 +341,20 @@ class ReceiverTracker:
         for info in self._receivers.deactivate_all():
             _log.warning("Receiver %d exited but didn't deregister", info.stream_id)
             self._listeners.stopped(info)
+
+    def drain_continuous(self, timeout_s: float) -> bool:
+        """Wait until all that was received of continuous streams is in committed epochs.
+
+        Call it after `stop_receiving`.
+
+        Returns:
+            Whether it is.
+        """
+        return self._continuous is None or self._continuous.drain(timeout_s)
+
+    def epochs(self) -> dict[int, EpochStatus]:
+        """Return where the epochs of continuous streams are, by stream."""
+        return {} if self._continuous is None else self._continuous.status()
 
     def _await_jobs(
         self,
@@ -406,10 +441,47 @@ class ReceiverTracker:
             )
             # Before receivers come: what an earlier run left may be too much.
             self._place_service.backlogs.check()
+            self._make_continuous(endpoint, self._place_service)
         bound = endpoint.start()
         self._endpoint = endpoint
         self._link = replace(self._link, tracker=(advertised or bound[0], bound[1]))
         _log.info("the tracker listens at %s", address_text(*bound))
+
+    def _make_continuous(self, endpoint: TrackerEndpoint, service: PlaceService) -> None:
+        if not self._operations:
+            return
+        endpoint.continuous = self._continuous = ContinuousStreams(
+            {
+                stream_id: (
+                    self._stream_names[stream_id],
+                    operation,
+                    _dumps((operation.function, operation.sink)),
+                )
+                for stream_id, operation in self._operations.items()
+            },
+            self.ledger.places,
+            cluster=self._cluster,
+            settings=self._settings,
+            clock=self._clock,
+            listeners=self._listeners,
+            access=lambda: self.block_access,
+            locations=self._beside_receiver,
+            later=endpoint.later,
+            on_logged=service.backlogs.check,
+            release=self.release_places,
+            on_given_up=self._on_continuous_error,
+            lost=self._lost_attempts,
+        )
+
+    def _beside_receiver(self, stream_id: int) -> tuple[TaskLocation, ...]:
+        """Return where a stream's receiver runs, once it does."""
+        end_s = time.monotonic() + _PLACED_S
+        while not self._cluster.is_local and time.monotonic() < end_s:
+            running = self._receivers.infos()[stream_id].running
+            if running is not None:
+                return (running, HostLocation(running.host))
+            time.sleep(_LOOK_S)
+        return ()
 
     def _take_report(self, report: ReportRateStatus) -> None:
         if self._disk_room is not None:
@@ -423,9 +495,10 @@ class ReceiverTracker:
 
     @property
     def tasks(self) -> int:
-        """How many Spark tasks the receivers are."""
+        """How many Spark tasks the receivers are, and the functions of continuous streams."""
         slotted = sum(len(slot.streams) for slot in self._slots.values())
-        return len(self._receiver_objects) - slotted + len(self._slots)
+        functions = sum(found.parallelism for found in self._operations.values())
+        return len(self._receiver_objects) - slotted + len(self._slots) + functions
 
     def _make_slots(self) -> dict[int, ReceiverSlot]:
         """Make the slots that several receivers share."""
@@ -507,6 +580,8 @@ class ReceiverTracker:
             ]
         for job in self._jobs:
             job.start()
+        if self._continuous is not None:
+            self._continuous.start()
         if self._control is not None:
             self._control.watch_starts()
 
@@ -567,7 +642,7 @@ class ReceiverTracker:
         for slot in self._slots.values():
             if slot.is_alive or not alive.isdisjoint(slot.streams):
                 alive = alive.difference(slot.streams[1:]) | {slot.streams[0]}
-        return len(alive)
+        return len(alive) + (0 if self._continuous is None else self._continuous.jobs_left())
 
     def is_over(self, stream_id: int) -> bool:
         """Whether a receiver has ended and is not started again: stopped, given up, or finite."""
@@ -741,8 +816,12 @@ class ReceiverTracker:
 
 def _pickle(stream_id: int, receiver: Receiver) -> bytes:
     try:
-        # PySpark's own copy of it, so that both ends have the same; it comes without types.
-        pickled: bytes = cloudpickle.dumps(receiver)  # type: ignore[no-untyped-call]
+        return _dumps(receiver)
     except Exception as error:  # whatever pickling runs into in the author's objects
         raise ReceiverPickleError(stream_id, type(receiver).__name__, text_of(error)) from error
+
+
+def _dumps(thing: object) -> bytes:
+    # PySpark's own copy of it, so that both ends have the same; it comes without types.
+    pickled: bytes = cloudpickle.dumps(thing)  # type: ignore[no-untyped-call]
     return pickled

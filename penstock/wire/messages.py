@@ -582,6 +582,86 @@ class CommitPlace(msgspec.Struct, frozen=True, tag=True):
     place: int
 
 
+# -- tasks of continuous streams, and tracker --------------------------------------------------
+
+
+class SubscribeTask(msgspec.Struct, frozen=True, tag=True):
+    """Ask for the blocks of a task of a continuous stream. Answered by `Subscribed`/`Refused`.
+
+    The answer is followed by `TaskBlocks` and `EndEpoch`, as they come.
+    """
+
+    stream_id: int
+    task: int
+    attempt: str
+    """32 hex digits, never used before; older attempts of the task are fenced."""
+    host: str
+    pid: int
+
+
+class Subscribed(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer."""
+
+    source: str
+    """Names the stream's epochs: no other stream, ledger or consumer has the name."""
+
+
+class TaskBlocks(msgspec.Struct, frozen=True, tag=True):
+    """To a task: its next blocks, each with its place, in order (send)."""
+
+    blocks: tuple[tuple[int, ReceivedBlockInfo], ...]
+
+
+class EndEpoch(msgspec.Struct, frozen=True, tag=True):
+    """To a task: the blocks before a place, as far as it was sent them, are an epoch (send)."""
+
+    number: int
+    end: int
+    parts: int
+    """Into so many parts its blocks are divided: place modulo parts."""
+    is_logged: bool
+    """It is in the driver log: commit it, perhaps once more, and do not wait for `CommitEpoch`."""
+
+
+class EpochPrepared(msgspec.Struct, frozen=True, tag=True):
+    """Tell that a task has an epoch's output ready to be committed (send)."""
+
+    stream_id: int
+    task: int
+    attempt: str
+    number: int
+
+
+class CommitEpoch(msgspec.Struct, frozen=True, tag=True):
+    """To a task: the epoch is in the driver log, commit it (send)."""
+
+    number: int
+
+
+class EpochCommitted(msgspec.Struct, frozen=True, tag=True):
+    """Tell that a task's part of an epoch is where it belongs (send)."""
+
+    stream_id: int
+    task: int
+    attempt: str
+    number: int
+    records: int
+    """Records that its function was given."""
+
+
+class TaskFailed(msgspec.Struct, frozen=True, tag=True):
+    """Tell that a task's function or sink failed, or hangs; the attempt ends (send)."""
+
+    stream_id: int
+    task: int
+    attempt: str
+    message: str
+    error: str
+    """The traceback as text, or empty."""
+    permanent: bool = False
+    """True when trying again cannot help."""
+
+
 # -- replies and both ways ---------------------------------------------------------------------
 
 
@@ -660,6 +740,14 @@ Message = (
     | CommitPlace
     | ReleaseBlocks
     | StopBlockServer
+    | SubscribeTask
+    | Subscribed
+    | TaskBlocks
+    | EndEpoch
+    | EpochPrepared
+    | CommitEpoch
+    | EpochCommitted
+    | TaskFailed
     | Ok
     | Registered
     | Refused

@@ -143,13 +143,21 @@ class DStreamGraph:
         Raises:
             StreamGraphError: There is nothing to do, or a stream cannot run as it is.
         """
-        if not self.outputs:
+        continuous = [node for node in self.inputs if getattr(node, "continuous", None) is not None]
+        if not (self.outputs or continuous):
             raise StreamGraphError(
                 "No output operations registered, so nothing to execute; call foreachRDD, "
                 "foreachBatch, pprint or another output operation on a stream before start()"
             )
-        for node in self.nodes():
+        nodes = self.nodes()
+        for node in nodes:
             node.validate(has_checkpoint_directory)
+        for given in continuous:
+            if given in nodes:
+                raise StreamGraphError(
+                    f"the stream {getattr(given, 'name', '')!r} has a continuous function, so that "
+                    "no batch has its records; receive it a second time for the other operations"
+                )
 
     def nodes(self) -> list[DStreamNode]:
         """Return every node that an output is made of, each once, outputs first."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import RDD
 
+from penstock.errors import IllegalStateError
 from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.kernels.deferred import no_partitions
@@ -18,6 +19,7 @@ from penstock.streaming.rates.memory import RateMemory
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.continuous import ContinuousOperation
     from penstock.receiver import Receiver
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.wire.messages import ReceivedBlockInfo
@@ -171,6 +173,7 @@ class ReceiverInputDStream(InputDStream):
         name: The stream's name, or the type or function of its receiver.
         is_named: Whether the program gave the name.
         rate: What is known of its rate: plain values, of the context's `RateBook`.
+        continuous: What its blocks are given to as they come; None: batches take them.
     """
 
     is_received = True
@@ -183,6 +186,7 @@ class ReceiverInputDStream(InputDStream):
         self.name = name
         self.is_named = False
         self.rate = RateMemory()
+        self.continuous: ContinuousOperation | None = None
         self._empty: RDD[Any] | None = None
         self._last_schema: pa.Schema | None = None
 
@@ -196,6 +200,19 @@ class ReceiverInputDStream(InputDStream):
         check_new_name(self.graph, name, "stream")
         self.name = name
         self.is_named = True
+
+    def set_continuous(self, operation: ContinuousOperation) -> None:
+        """Give its blocks to a function as they come.
+
+        Raises:
+            IllegalStateError: The context was started, or it has such a function already.
+        """
+        self.graph.check_can_grow()
+        if self.continuous is not None:
+            raise IllegalStateError(
+                f"the stream {self.name!r} has a continuous function already: put both in one"
+            )
+        self.continuous = operation
 
     def blocks(self, time_ms: int) -> tuple[ReceivedBlockInfo, ...]:
         """Return the blocks of a batch, in order."""

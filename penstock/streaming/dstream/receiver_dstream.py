@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.continuous import ContinuousOperation, Sink
 from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.stream_handle import T_co
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class ReceiverDStream(RatedDStream[T_co]):
@@ -41,6 +48,41 @@ class ReceiverDStream(RatedDStream[T_co]):
         """
         self._input.set_name(name)
         return self
+
+    def continuous(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
+        *,
+        sink: Sink,
+        epoch: str | float = "100 ms",
+        parallelism: int = 1,
+        timeout: str | float = "60 s",
+        attempts: int = 10,
+    ) -> None:
+        """Call a function with the records as they come, and give a sink what it returns, once.
+
+        The function is called in long-lived tasks, each of which holds a core, with each block as
+        soon as it is durable: a short ``spark.streaming.blockInterval`` makes it soon. What it
+        returns is committed by epochs, exactly once over all crashes where the sink is; see
+        docs/low-latency.md. No batch has the records of such a stream.
+
+        Args:
+            function: Is given a block's records, bytes and text in one column ``value``. Returns
+                what goes to the sink, or None. After a crash, or a failure, it is called again with
+                the same records, in a new process.
+            sink: Where it goes.
+            epoch: How long an epoch is, as Spark writes times, or in seconds.
+            parallelism: How many tasks share the blocks; with one, all are in order.
+            timeout: How long one call of the function or the sink may take; then its process ends.
+            attempts: So many failures without an epoch between end it, and `awaitTermination`
+                raises `ContinuousStreamError`.
+
+        Raises:
+            TypeError, ValueError: An argument is not accepted.
+            IllegalStateError: The context was started, or the stream has such a function already.
+        """
+        operation = ContinuousOperation.of(function, sink, epoch, parallelism, timeout, attempts)
+        self._input.set_continuous(operation)
 
     def set_byte_rate(self, rate: str | float | None) -> None:
         """Limit the bytes that the receiver takes; as `set_rate`, with bytes for records.

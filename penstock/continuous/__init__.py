@@ -1,0 +1,83 @@
+"""Continuous streams: from `store` to a function in milliseconds, exactly once by epochs.
+
+What must hold:
+
+- *Log before act.* An epoch is in the driver log before any of its output can be seen. What is
+  logged of it is enough to make the output again: its number, its blocks, and its parts.
+- *Once.* A logged epoch is committed, if need be again and again, under its number, until each of
+  its parts is where it belongs; only then is the next one logged. A sink takes an epoch's number
+  once. What was not logged is dropped, and computed again from its blocks.
+- *Numbers go on.* Epochs of a stream are numbered one by one from the driver log, whatever the
+  number of tasks, and a new ledger has another name (`Epoch.source`): so what a sink has under a
+  name is that epoch's output, and never an older one's.
+- *Order* (I5). A task calls the function with the blocks of its part in their order, and gives the
+  sink what it returned in the same.
+- *Nobody waits for a sink but the sink.* While an epoch is prepared, logged and committed, the next
+  one fills.
+- *Bounded* (I7, I12). What a task is sent and was not committed has a bound; then the receiver is
+  held back. A call of a function or sink has a time, after which its process ends. An attempt that
+  failed is followed by another, which computes the same epoch again; after so many failures without
+  an epoch between, the stream is given up, and what was received stays in the log.
+
+Layout:
+
+- ``operation``: what a program asks for. ``sinks``: `Sink`, and those that come with the project.
+- ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
+  one the sink).
+- The driver's half is `penstock.tracker`: its ``_continuous`` says when an epoch ends, logs it, and
+  starts the tasks by what starts receivers. The messages are those of `penstock.wire`.
+
+The life of an epoch. A stream is read by places, and each place belongs to the part (place modulo
+parts) of one task. Blocks are sent to the tasks as soon as the driver log has them.
+
+1. *Filling*: the function is called with each block.
+2. *Ended*: the driver says before which place (`EndEpoch`), when its time is over or it is large.
+   Each task *prepares*: it has called the function with all of it, the sink has done what can be
+   done without being seen, and the driver is told (`EpochPrepared`).
+3. *Logged*: all tasks have prepared; the driver log takes the epoch (`EpochEvent`).
+4. *Committed*: each task's sink commits (`CommitEpoch`, `EpochCommitted`).
+5. *Released*: the next epoch is logged, or nothing has come for a while; the blocks may go.
+
+Only one epoch is anywhere from 2 to 4. A task that dies before 3 is sent the blocks again; one that
+dies between 3 and 4 is sent them as a logged epoch, which it computes and commits at once. A driver
+that dies finds the last logged epoch in its log, and has all parts of it committed again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock._lazy_door import lazy_door
+
+if TYPE_CHECKING:
+    from penstock.continuous.operation import ContinuousOperation
+    from penstock.continuous.sinks import DatabaseSink, Epoch, FileSink, FunctionSink, Sink
+    from penstock.continuous.task import ContinuousLaunch, ContinuousTaskError, run_task
+
+__all__ = [
+    "ContinuousLaunch",
+    "ContinuousOperation",
+    "ContinuousTaskError",
+    "DatabaseSink",
+    "Epoch",
+    "FileSink",
+    "FunctionSink",
+    "Sink",
+    "run_task",
+]
+
+_MODULES = {
+    "ContinuousLaunch": "task",
+    "ContinuousOperation": "operation",
+    "ContinuousTaskError": "task",
+    "DatabaseSink": "sinks",
+    "Epoch": "sinks",
+    "FileSink": "sinks",
+    "FunctionSink": "sinks",
+    "Sink": "sinks",
+    "run_task": "task",
+}
+
+if not TYPE_CHECKING:
+    # A process that has a sink alone needs no tasks.
+    __getattr__ = lazy_door(__name__, _MODULES)

@@ -1,0 +1,73 @@
+"""`ContinuousOperation`: what a program asks for with `ReceiverDStream.continuous`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock._arguments import as_count, refused
+from penstock._setting_values import Time
+from penstock.continuous.sinks import Sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_TASKS = 1024
+
+
+@dataclass(frozen=True)
+class ContinuousOperation:
+    """A function that is called with the blocks of a stream as they come, and its sink.
+
+    Attributes:
+        function: The function.
+        sink: Where its output goes.
+        epoch_ms: How long an epoch is.
+        parallelism: How many tasks call it.
+        timeout_s: How long one call of the function or the sink may take.
+        attempts: After so many failures without an epoch between, it is given up.
+    """
+
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | None]
+    sink: Sink
+    epoch_ms: int = 100
+    parallelism: int = 1
+    timeout_s: float = 60.0
+    attempts: int = 10
+
+    @staticmethod
+    def of(
+        function: Any, sink: Any, epoch: Any, parallelism: Any, timeout: Any, attempts: Any
+    ) -> ContinuousOperation:
+        """Return what a program's arguments ask for.
+
+        Raises:
+            TypeError, ValueError: One is not accepted.
+        """
+        if not callable(function):
+            accepted = "a function that takes a pyarrow.RecordBatch and returns one, or None"
+            raise TypeError(refused("function", function, accepted))
+        if not isinstance(sink, Sink):
+            raise TypeError(refused("sink", sink, "a penstock.streaming.Sink, such as FileSink"))
+        return ContinuousOperation(
+            function,
+            sink,
+            _milliseconds(epoch, "epoch"),
+            as_count(parallelism, "parallelism", "tasks", 1, _MOST_TASKS),
+            _milliseconds(timeout, "timeout") / 1000,
+            as_count(attempts, "attempts", "attempts", 1),
+        )
+
+
+def _milliseconds(value: Any, name: str) -> int:
+    kind = Time(minimum_ms=1)
+    accepted = "a time such as '100 ms' or '5 s', or a number of seconds"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = f"{round(value * 1000)}ms"
+    if not isinstance(value, str):
+        raise TypeError(refused(name, value, accepted))
+    try:
+        return kind.read("".join(value.split()))
+    except ValueError:
+        raise ValueError(refused(name, value, accepted)) from None

@@ -1,0 +1,321 @@
+"""`Sink`: where the output of a continuous stream goes, and the sinks that come with the project.
+
+A sink is pickled into each task, and opened there once for each attempt. It is asked twice for each
+part of an epoch: to prepare, and to commit; `Epoch.name` names the part for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+from penstock._arguments import as_folder, refused
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A task's part of an epoch.
+
+    Attributes:
+        source: Names the stream's epochs: 32 hex digits. A program that begins anew, without its
+            driver log, has another.
+        number: The epoch's number; each is one more than the one before, whatever the number of
+            tasks.
+        part: Which part of it.
+        attempt: The attempt of the task, 32 hex digits: for the names of what is not committed yet.
+    """
+
+    source: str
+    number: int
+    part: int
+    attempt: str
+
+    @property
+    def name(self) -> str:
+        """The part's name: another attempt's part of that name is the same part."""
+        return f"{self.source}-{self.number:012d}-{self.part:04d}"
+
+
+class Sink:
+    """Where the output of a continuous stream goes.
+
+    All calls of an attempt come from one thread, in this order: `open`; then for each part of an
+    epoch `prepare` and, once the epoch is in the driver log, `commit`; at last `close`. What raises
+    ends the attempt, and another one computes the epoch again.
+
+    A part may be prepared by several attempts and never committed, and it may be committed more
+    than once: by an attempt whose word did not reach the driver, and by the next. So `commit` must
+    be **idempotent by** `Epoch.name`. An attempt that is given up may still be in `commit` while
+    the next one commits the same part. Parts with the same `part` come in the order of their
+    numbers.
+    """
+
+    def open(self, source: str, task: int) -> None:
+        """Begin an attempt, in its process.
+
+        Args:
+            source: As `Epoch.source`.
+            task: The task's number, from 0.
+        """
+
+    def prepare(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Do what can be done before the epoch is logged; nobody may see it yet."""
+
+    def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Put a part where it belongs, unless it is there; when this returns it is durable.
+
+        Args:
+            epoch: The part.
+            batches: What the function returned, in order; maybe none. The same as in `prepare`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define commit(epoch, batches)")
+
+    def close(self) -> None:
+        """End the attempt. A process that is killed does not come here."""
+
+
+def _check_callable(value: Any, name: str, accepted: str) -> None:
+    if not callable(value):
+        raise TypeError(refused(name, value, accepted))
+
+
+class FunctionSink(Sink):
+    """Calls a function with each epoch: ``function(epoch: Epoch, table: pyarrow.Table)``.
+
+    It is called at least once with each part that has rows, and more than once after a crash. A
+    function that remembers `Epoch.name`, in one step with what it writes, has it exactly once.
+
+    Args:
+        function: The function.
+    """
+
+    def __init__(self, function: Callable[[Epoch, pa.Table], object]) -> None:
+        _check_callable(function, "function", "a function that takes an Epoch and a pyarrow.Table")
+        self._function = function
+
+    def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Call the function."""
+        if batches:
+            import pyarrow as pa
+
+            self._function(epoch, pa.Table.from_batches(batches))
+
+
+class FileSink(Sink):
+    """Writes a file for each part that has rows, whole or not at all.
+
+    It is written and synced under a name that begins with a dot, which readers of such folders pass
+    over, and gets its own by a rename: ``part-<source>-<epoch>-<part>.parquet``. One that is there
+    already is left as it is.
+
+    Args:
+        path: The folder, made when it is missing. All hosts with tasks must see it.
+        format: ``parquet``, ``arrow`` (Arrow's IPC file) or ``jsonl`` (a JSON object a line).
+
+    Raises:
+        TypeError, ValueError: An argument is not accepted.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        format: Literal["parquet", "arrow", "jsonl"] = "parquet",  # noqa: A002 - Spark's own word
+    ) -> None:
+        self._folder = as_folder(path, "path")
+        if "://" in self._folder:
+            raise ValueError(refused("path", path, "a folder that is mounted on all hosts"))
+        self._folder = os.path.abspath(self._folder)
+        if format not in _WRITERS:
+            raise ValueError(refused("format", format, f"one of {', '.join(_WRITERS)}"))
+        self._format = format
+
+    def open(self, source: str, task: int) -> None:
+        """Make the folder; remove what killed attempts of this task left unfinished."""
+        os.makedirs(self._folder, exist_ok=True)
+        for name in os.listdir(self._folder):
+            if name.startswith(f".part-{source}-") and name.endswith(f".{task}.new"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(os.path.join(self._folder, name))
+        self._task = task
+
+    def prepare(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write and sync the file."""
+        if not batches:
+            return
+        with open(self._unfinished(epoch), "wb") as file:
+            _WRITERS[self._format](file, batches)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Give the file its name."""
+        if not batches:
+            return
+        unfinished = self._unfinished(epoch)
+        with contextlib.suppress(FileExistsError):
+            os.link(unfinished, self._path(epoch))
+        os.remove(unfinished)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _path(self, epoch: Epoch) -> str:
+        return os.path.join(self._folder, f"part-{epoch.name}.{self._format}")
+
+    def _unfinished(self, epoch: Epoch) -> str:
+        name = f".part-{epoch.name}.{epoch.attempt}.{self._task}.new"
+        return os.path.join(self._folder, name)
+
+
+def _write_parquet(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_batches(batches), file)
+
+
+def _write_arrow(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
+    import pyarrow as pa
+
+    with pa.ipc.new_file(file, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+def _write_jsonl(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
+    import json
+
+    for batch in batches:
+        for row in batch.to_pylist():
+            # What JSON has no form for, such as times, is written as text.
+            file.write(json.dumps(row, default=_as_text, ensure_ascii=False).encode() + b"\n")
+
+
+def _as_text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+_WRITERS: dict[str, Callable[[BinaryIO, Sequence[pa.RecordBatch]], None]] = {
+    "parquet": _write_parquet,
+    "arrow": _write_arrow,
+    "jsonl": _write_jsonl,
+}
+
+
+class SinkError(PenstockError):
+    """A sink finds what it cannot go on with."""
+
+
+class DatabaseSink(Sink):
+    """Writes rows to a database, in one transaction with the number of their epoch.
+
+    For any driver of Python's DB-API (PEP 249) whose connections begin transactions by themselves,
+    as they do unless ``autocommit`` is set: ``sqlite3``, ``psycopg``, and others. The numbers are
+    in a table ``penstock_epochs`` beside the program's own, which is made when it is missing. The
+    isolation may be ``READ COMMITTED`` or stricter.
+
+    Args:
+        connect: Returns a new connection; called in each task, and again after a failure.
+        write: An ``INSERT`` with a placeholder for each column, to which each row is given
+            (``executemany``); or a function ``write(cursor, table: pyarrow.Table)``, which must not
+            commit.
+
+    Raises:
+        TypeError: An argument is not accepted.
+    """
+
+    _TABLE = "penstock_epochs"
+
+    def __init__(
+        self, connect: Callable[[], Any], write: str | Callable[[Any, pa.Table], object]
+    ) -> None:
+        _check_callable(connect, "connect", "a function that returns a connection")
+        if not isinstance(write, str):
+            accepted = "an INSERT with placeholders, or a function that takes a cursor and a table"
+            _check_callable(write, "write", accepted)
+        self._connect = connect
+        self._write = write
+        self._connection: Any = None
+
+    def open(self, source: str, task: int) -> None:
+        """Connect, and make the table of epochs if it is missing."""
+        self._connection = self._connect()
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(f"SELECT epoch FROM {self._TABLE} WHERE part = -1")
+            cursor.fetchall()
+            self._connection.rollback()
+        except Exception:  # noqa: BLE001 - each driver has its own; what is wrong is raised below
+            self._connection.rollback()
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._TABLE} (source CHAR(32) NOT NULL, part INTEGER "
+                "NOT NULL, epoch BIGINT NOT NULL, PRIMARY KEY (source, part))"
+            )
+            self._connection.commit()
+
+    def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write the rows and the number, unless the number is there."""
+        if not batches:
+            return
+        import pyarrow as pa
+
+        cursor = self._connection.cursor()
+        try:
+            if self._is_new(cursor, epoch):
+                table = pa.Table.from_batches(batches)
+                if isinstance(self._write, str):
+                    columns = [column.to_pylist() for column in table.columns]
+                    cursor.executemany(self._write, list(zip(*columns, strict=True)))
+                else:
+                    self._write(cursor, table)
+            self._connection.commit()
+        except BaseException:
+            self._connection.rollback()
+            raise
+        finally:
+            cursor.close()
+
+    def _is_new(self, cursor: Any, epoch: Epoch) -> bool:
+        """Take the number, and with it the row's lock, until the transaction ends.
+
+        An attempt that was given up and still writes waits here for the other one, and then finds
+        that the number is taken. All values are numbers and hex digits.
+        """
+        where = f"source = '{epoch.source}' AND part = {epoch.part:d}"
+        cursor.execute(
+            f"UPDATE {self._TABLE} SET epoch = {epoch.number:d} WHERE {where} "
+            f"AND epoch < {epoch.number:d}"
+        )
+        if cursor.rowcount == 1:
+            return True
+        if cursor.rowcount != 0:
+            raise SinkError(
+                f"the driver of the database does not say how many rows an UPDATE has changed "
+                f"(rowcount is {cursor.rowcount}): a DatabaseSink needs that"
+            )
+        cursor.execute(f"SELECT epoch FROM {self._TABLE} WHERE {where}")
+        if cursor.fetchall():
+            return False
+        # Two that are here at once have the same key: the second fails, and comes again.
+        cursor.execute(
+            f"INSERT INTO {self._TABLE} (source, part, epoch) VALUES ('{epoch.source}', "
+            f"{epoch.part:d}, {epoch.number:d})"
+        )
+        return True
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}

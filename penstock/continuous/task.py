@@ -1,0 +1,407 @@
+"""`run_task`: the body of the Spark task that calls the function of a continuous stream.
+
+Four threads: the wire's client takes what the driver sends; ``penstock-function`` calls the
+function with each block, and hands what an epoch has to ``penstock-sink``; the task's own thread
+waits for the end, and sees to it that there is one. `_changed` guards what the first two share.
+
+A record batch is the function's own: its block is copied once, so that the slot in shared memory
+can be given back whatever the function keeps. That is a memcpy, beside which the rest is large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import pickle
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
+from penstock.continuous.sinks import Epoch, Sink
+from penstock.errors import PenstockError, encodable, typed_text
+from penstock.receiver.launch import executor_id, host_name
+from penstock.threads import OwnedThread
+from penstock.wire import ApplicationLink, Client, WireError, WireOptions
+from penstock.wire.messages import (
+    CommitEpoch,
+    EndEpoch,
+    EpochCommitted,
+    EpochPrepared,
+    Message,
+    ReceivedBlockInfo,
+    StopReceiver,
+    Subscribed,
+    SubscribeTask,
+    TaskBlocks,
+    TaskFailed,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_LOOK_S = 1.0
+"""How often the task looks whether its executor is there, and how long calls take."""
+
+_END_S = 5.0
+"""How long a call that runs may take after the attempt has ended; then the process ends."""
+
+_TEXT = 100_000
+"""Characters of a traceback that travel to the driver."""
+
+
+class ContinuousTaskError(PenstockError):
+    """An attempt of a task of a continuous stream ended otherwise than by its driver."""
+
+
+class NoColumnsError(PenstockError):
+    """A block holds pickled objects, of which there is no record batch."""
+
+
+@dataclass(frozen=True)
+class ContinuousLaunch:
+    """All that an executor needs to run an attempt of a task; travels in a task's closure.
+
+    Attributes:
+        stream_id: The stream.
+        task: The task's number, from 0.
+        tasks: How many there are.
+        attempt: This attempt: 32 hex digits, never used before.
+        pickled: The pickled function and sink.
+        access: What reaching a block needs, and the driver.
+        timeout_s: How long one call of the function or sink may take.
+        ask_timeout_s: How long the driver's answer is waited for.
+        give_up_after_s: After so long without the driver the task ends.
+        max_frame_bytes: The largest frame.
+        executor_hosts: Executor id to host, as the driver knows them.
+    """
+
+    stream_id: int
+    task: int
+    tasks: int
+    attempt: str
+    pickled: bytes = field(repr=False)
+    access: BlockAccess
+    timeout_s: float
+    ask_timeout_s: float
+    give_up_after_s: float
+    max_frame_bytes: int
+    executor_hosts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def link(self) -> ApplicationLink:
+        """Where the driver is."""
+        return self.access.link
+
+
+def run_task(launch: ContinuousLaunch) -> None:
+    """Run an attempt of a task until the driver stops it.
+
+    Raises:
+        ContinuousTaskError: It ended otherwise; the driver starts another.
+    """
+    _Attempt(launch).run()
+
+
+@dataclass
+class _Call:
+    """A call that may hang: of what, and since when (None: none runs)."""
+
+    what: str
+    since_s: float | None = None
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        self.since_s = time.monotonic()
+        try:
+            yield
+        finally:
+            self.since_s = None
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What a task has of an epoch."""
+
+    end: EndEpoch
+    parts: dict[int, list[Any]]
+    records: int
+
+
+class _Attempt:
+    """One attempt of a task.
+
+    Args:
+        launch: What to run.
+    """
+
+    def __init__(self, launch: ContinuousLaunch) -> None:
+        self._launch = launch
+        self._me = (launch.stream_id, launch.task, launch.attempt)
+        self._changed = threading.Condition()
+        self._blocks: deque[tuple[int, ReceivedBlockInfo]] = deque()
+        self._ends: deque[EndEpoch] = deque()
+        self._is_over = False
+        self._ended = threading.Event()
+        self._failure: str | None = None
+        self._sink_work: queue.SimpleQueue[_Output | int | None] = queue.SimpleQueue()
+        self._function_call = _Call("the function")
+        self._sink_call = _Call("the sink")
+        self._source = ""
+        self._client = Client(
+            launch.link.tracker_address,
+            launch.link.secret,
+            on_message=self._take,
+            on_reconnect=self._lost,
+            on_closed=lambda error: self._end(f"the driver is gone: {error}"),
+            ask_timeout_s=launch.ask_timeout_s,
+            give_up_after_s=launch.give_up_after_s,
+            name=f"continuous-{launch.stream_id}-{launch.task}",
+            options=WireOptions(max_frame_bytes=launch.max_frame_bytes),
+            ssl_context=launch.link.client_context(),
+        )
+
+    def run(self) -> None:
+        launch = self._launch
+        self._client.connect()
+        threads: list[OwnedThread] = []
+        try:
+            try:
+                function, sink = pickle.loads(launch.pickled)
+            except Exception as error:  # noqa: BLE001 - the program's code; it is told
+                self._fail("its function or sink cannot be made in the executor", error)
+            else:
+                threads = self._begin(function, sink)
+            self._supervise()
+            for thread in threads:
+                thread.join(_END_S)
+        finally:
+            with contextlib.suppress(WireError):
+                self._client.close()
+            gc.unfreeze()
+        if any(thread.is_alive() for thread in threads):
+            # A call that hangs would go on in a process that Spark uses again.
+            os._exit(1)
+        if self._failure is not None:
+            raise ContinuousTaskError(self._failure)
+
+    def _begin(
+        self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None], sink: Sink
+    ) -> list[OwnedThread]:
+        launch = self._launch
+        executor = executor_id()
+        host = host_name(executor, launch.executor_hosts)
+        asked = SubscribeTask(*self._me, host, os.getpid())
+        # What the driver sends behind its answer is taken by the client's thread meanwhile.
+        answer = self._client.ask(asked)
+        if not isinstance(answer, Subscribed):
+            self._end(f"the driver refused the task: {getattr(answer, 'reason', answer)}")
+            return []
+        self._source = answer.source
+        # A full collection would look at all that was imported, in the midst of a call.
+        gc.collect()
+        gc.freeze()
+        threads = [
+            OwnedThread(lambda: self._call_function(function), "function", on_error=self._died),
+            OwnedThread(lambda: self._call_sink(sink), "sink", on_error=self._died),
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    # -- the task's own thread -----------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        parent = os.getppid()
+        timeout_s = self._launch.timeout_s
+        is_main = threading.current_thread() is threading.main_thread()
+        while not self._ended.wait(_LOOK_S):
+            if is_main:
+                # Code that holds the interpreter's lock keeps this loop from its next turn, too.
+                stderr = sys.__stderr__ or sys.stderr
+                faulthandler.dump_traceback_later(timeout_s + _END_S, exit=True, file=stderr)
+            if os.getppid() != parent:
+                self._end("its executor is gone")
+            for call in (self._function_call, self._sink_call):
+                since_s = call.since_s
+                if since_s is not None and time.monotonic() - since_s > timeout_s:
+                    stacks = sys._current_frames()
+                    shown = "".join(
+                        "".join(traceback.format_stack(stacks[thread.ident]))
+                        for thread in threading.enumerate()
+                        if thread.name == f"penstock-{call.what.removeprefix('the ')}"
+                        and thread.ident in stacks
+                    )
+                    self._tell(f"{call.what} has not returned for {timeout_s:g} s", shown)
+        if is_main:
+            faulthandler.cancel_dump_traceback_later()
+        self._sink_work.put(None)
+
+    # -- the client's thread -------------------------------------------------------------------
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, StopReceiver):
+            self._end(None)
+        elif isinstance(message, CommitEpoch):
+            self._sink_work.put(message.number)
+        elif isinstance(message, TaskBlocks):
+            with self._changed:
+                self._blocks.extend(message.blocks)
+                self._changed.notify()
+        elif isinstance(message, EndEpoch):
+            with self._changed:
+                self._ends.append(message)
+                self._changed.notify()
+
+    def _lost(self) -> list[Message]:
+        # What was sent meanwhile is lost; another attempt begins with all of it.
+        self._end("its connection to the driver was lost")
+        return []
+
+    # -- the end, from any thread --------------------------------------------------------------
+
+    def _end(self, failure: str | None) -> None:
+        with self._changed:
+            if not self._is_over:
+                self._is_over = True
+                self._failure = failure
+            self._changed.notify()
+        self._ended.set()
+
+    def _tell(self, message: str, error: str, *, permanent: bool = False) -> None:
+        if not self._is_over:
+            told = TaskFailed(*self._me, encodable(message), encodable(error[-_TEXT:]), permanent)
+            with contextlib.suppress(WireError):
+                self._client.send(told)
+        self._end(message)
+
+    def _fail(self, message: str, error: BaseException, *, permanent: bool = False) -> None:
+        trace = "".join(traceback.format_exception(error))
+        self._tell(f"{message}: {typed_text(error)}", trace, permanent=permanent)
+
+    def _died(self, error: BaseException) -> None:
+        self._fail("a thread of it died", error)
+
+    # -- the function's thread -----------------------------------------------------------------
+
+    def _call_function(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None]) -> None:
+        by_place: list[tuple[int, list[Any]]] = []
+        records = 0
+        while (work := self._next()) is not None:
+            if isinstance(work, EndEpoch):
+                own = range(self._launch.task, work.parts, self._launch.tasks)
+                parts: dict[int, list[Any]] = {part: [] for part in own}
+                for place, batches in by_place:
+                    parts[place % work.parts].extend(batches)
+                self._sink_work.put(_Output(work, parts, records))
+                by_place, records = [], 0
+                continue
+            place, info = work
+            try:
+                found = self._output_of(function, info)
+            except NoColumnsError as error:
+                self._fail("its blocks have no columns", error, permanent=True)
+                return
+            except Exception as error:  # noqa: BLE001 - the program's code; it is told
+                self._fail(f"it failed with block {info.block_id}", error)
+                return
+            records += info.num_records
+            if found:
+                by_place.append((place, found))
+
+    def _next(self) -> tuple[int, ReceivedBlockInfo] | EndEpoch | None:
+        """Wait for the next block, or the end of an epoch behind its last one; None: it is over."""
+        with self._changed:
+            while not (self._blocks or self._ends or self._is_over):
+                self._changed.wait()
+            if self._is_over:
+                return None
+            if self._ends and not (self._blocks and self._blocks[0][0] < self._ends[0].end):
+                return self._ends.popleft()
+            return self._blocks.popleft()
+
+    def _output_of(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
+        info: ReceivedBlockInfo,
+    ) -> list[Any]:
+        if not info.num_records:
+            return []  # It carries a position or acknowledgements.
+        found = []
+        with read_block(info, self._launch.access) as block:
+            own = _own(block)
+        if own.kind is BlockKind.PICKLED:
+            raise NoColumnsError(
+                f"block {info.block_id} holds pickled objects: store bytes, text or Arrow, or "
+                "declare a schema on the receiver"
+            )
+        for batch in own.batches():
+            with self._function_call.timed():
+                result = function(batch)
+            if result is None:
+                continue
+            if not _is_batch(result):
+                raise TypeError(
+                    "the function must return a pyarrow.RecordBatch or None, and returned "
+                    f"{type(result).__name__}"
+                )
+            if result.num_rows:
+                found.append(result)
+        return found
+
+    # -- the sink's thread ---------------------------------------------------------------------
+
+    def _call_sink(self, sink: Sink) -> None:
+        waiting: dict[int, _Output] = {}
+        try:
+            with self._sink_call.timed():
+                sink.open(self._source, self._launch.task)
+            while (work := self._sink_work.get()) is not None and not self._is_over:
+                if isinstance(work, int):
+                    self._commit(sink, waiting.pop(work))
+                    continue
+                for part, batches in work.parts.items():
+                    with self._sink_call.timed():
+                        sink.prepare(self._epoch(work, part), batches)
+                if work.end.is_logged:
+                    self._commit(sink, work)
+                else:
+                    waiting[work.end.number] = work
+                    self._client.send(EpochPrepared(*self._me, work.end.number))
+        except WireError as error:
+            self._end(f"the driver is gone: {error}")
+        except Exception as error:  # noqa: BLE001 - the program's code; it is told
+            self._fail("the sink failed", error)
+        finally:
+            with contextlib.suppress(Exception), self._sink_call.timed():
+                sink.close()
+
+    def _commit(self, sink: Sink, output: _Output) -> None:
+        for part, batches in output.parts.items():
+            with self._sink_call.timed():
+                sink.commit(self._epoch(output, part), batches)
+        self._client.send(EpochCommitted(*self._me, output.end.number, output.records))
+
+    def _epoch(self, output: _Output, part: int) -> Epoch:
+        return Epoch(self._source, output.end.number, part, self._launch.attempt)
+
+
+def _own(block: Block) -> Block:
+    """Return a block whose memory nobody else has."""
+    return replace(
+        block, data=memoryview(bytes(block.data)), offsets=memoryview(bytes(block.offsets))
+    )
+
+
+def _is_batch(result: Any) -> bool:
+    import pyarrow as pa
+
+    return isinstance(result, pa.RecordBatch)

@@ -1,0 +1,225 @@
+"""From a receiver to the function and its sink, in Spark, with nothing replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.host.errors import NotEnoughCoresError
+from penstock.receiver import receiver
+from penstock.streaming import (
+    ContinuousStreamError,
+    FileSink,
+    FunctionSink,
+    StreamGraphError,
+    StreamingContext,
+)
+from tests.bounds import HANG_S
+from tests.sql.sources import numbers
+from tests.system.leftovers import assert_nothing_left, threads
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def ssc(sc: Any) -> Iterator[StreamingContext]:
+    before = threads()
+    key = "spark.streaming.blockInterval"
+    sc._conf.set(key, "10ms")
+    try:
+        made = StreamingContext(sc, 0.5)
+        yield made
+        made.stop(stopSparkContext=False)
+        assert_nothing_left(sc.applicationId, before)
+    finally:
+        sc._conf._jconf.remove(key)
+
+
+def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+    found = [2 * int(value) for value in batch.column(0).to_pylist()]
+    return pa.RecordBatch.from_pydict({"n": found})
+
+
+def written(folder: Path) -> list[int]:
+    files = sorted(folder.glob("part-*.jsonl")) if folder.is_dir() else []
+    return [json.loads(line)["n"] for path in files for line in path.read_text().splitlines()]
+
+
+def await_that(holds: Callable[[], object], says: Callable[[], object]) -> None:
+    end_s = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < end_s, says()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_each_record_is_in_the_sink_once(
+    ssc: StreamingContext, tmp_path: Path, parallelism: int
+) -> None:
+    out = tmp_path / "out"
+    stream = ssc.receiverStream(numbers(3000, block_s=0.01))
+    stream.continuous(doubled, sink=FileSink(out, "jsonl"), epoch=0.05, parallelism=parallelism)
+    ssc.start()
+    await_that(lambda: len(written(out)) >= 3000, lambda: len(written(out)))
+    report = ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert report is not None
+    assert report.is_complete
+    found = written(out)
+    assert sorted(found) == [2 * n for n in range(3000)]
+    if parallelism == 1:
+        assert found == sorted(found)
+
+
+def test_a_graceful_stop_commits_what_was_received(ssc: StreamingContext, tmp_path: Path) -> None:
+    stream = ssc.receiverStream(numbers(500))
+    # The epoch would be over in an hour.
+    stream.continuous(doubled, sink=FileSink(tmp_path, "jsonl"), epoch="1h")
+    ssc.start()
+    await_that(lambda: ssc.receivers()[0].records >= 500, ssc.receivers)
+    assert written(tmp_path) == []
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert written(tmp_path) == [2 * n for n in range(500)]
+
+
+def test_batches_of_other_streams_run_beside_it(ssc: StreamingContext, tmp_path: Path) -> None:
+    sums: list[int] = []
+    changed = threading.Event()
+
+    def keep(rdd: Any) -> None:
+        sums.extend(rdd.map(int).collect())
+        if len(sums) >= 100:
+            changed.set()
+
+    ssc.receiverStream(numbers(100), "batches").foreachRDD(keep)
+    ssc.receiverStream(numbers(100), "fast").continuous(doubled, sink=FileSink(tmp_path, "jsonl"))
+    ssc.start()
+    assert changed.wait(HANG_S)
+    await_that(lambda: len(written(tmp_path)) >= 100, lambda: written(tmp_path))
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert sorted(sums) == list(range(100))
+    assert written(tmp_path) == [2 * n for n in range(100)]
+
+
+class FailsFirst:
+    """Raises with its first batches, and counts its calls, in files that all attempts see."""
+
+    def __init__(self, folder: Path, times: int, hang: bool = False) -> None:
+        self.folder = folder
+        self.times = times
+        self.hang = hang
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        calls = len(list(self.folder.glob("call-*")))
+        if calls < self.times:
+            (self.folder / f"call-{calls}-{os.getpid()}").touch()
+            if self.hang:
+                time.sleep(HANG_S)
+            raise RuntimeError("the model is not there")
+        return doubled(batch)
+
+
+@pytest.mark.parametrize("hang", [False, True], ids=["raises", "hangs"])
+def test_a_function_that_fails_is_called_again_with_the_same_epoch(
+    ssc: StreamingContext, tmp_path: Path, caplog: Any, hang: bool
+) -> None:
+    out, calls = tmp_path / "out", tmp_path / "calls"
+    calls.mkdir()
+    stream = ssc.receiverStream(numbers(300))
+    stream.continuous(FailsFirst(calls, 2, hang), sink=FileSink(out, "jsonl"), timeout="2 s")
+    ssc.start()
+    await_that(lambda: len(written(out)) >= 300, lambda: caplog.text[-3000:])
+    assert written(out) == [2 * n for n in range(300)]
+    said = "the function has not returned for 2 s" if hang else "the model is not there"
+    assert said in caplog.text
+    assert "failure 1 of 10 since the last epoch" in caplog.text
+    assert len(list(calls.iterdir())) == 2
+
+
+def test_one_that_fails_for_good_is_given_up_and_told(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    def fail(epoch: Any, table: Any) -> None:
+        raise RuntimeError("the database is away")
+
+    ssc.receiverStream(numbers(300), "clicks").continuous(
+        doubled, sink=FunctionSink(fail), attempts=2
+    )
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="the database is away") as raised:
+        ssc.awaitTermination(HANG_S)
+    assert "2 times without an epoch between" in str(raised.value)
+    assert "clicks" in str(raised.value)
+
+
+def test_objects_without_columns_are_refused_with_what_to_do(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    @receiver
+    def objects() -> Iterator[Any]:
+        yield {"a": 1}
+
+    ssc.receiverStream(objects).continuous(doubled, sink=FileSink(tmp_path))
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="declare a schema on the receiver"):
+        ssc.awaitTermination(HANG_S)
+
+
+def test_the_memory_of_a_batch_is_the_functions_own(ssc: StreamingContext, tmp_path: Path) -> None:
+    class Keeps:
+        def __init__(self) -> None:
+            self.kept: list[pa.RecordBatch] = []
+
+        def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+            self.kept.append(batch)
+            found = [int(v) for kept in self.kept for v in kept.column(0).to_pylist()]
+            assert found == list(range(len(found)))
+            return batch
+
+    stream = ssc.receiverStream(numbers(20_000, block_s=0.005))
+    stream.continuous(Keeps(), sink=FileSink(tmp_path, "jsonl"), epoch=0.1)
+    ssc.start()
+    lines = lambda: sum(len(p.read_text().splitlines()) for p in tmp_path.glob("part-*"))  # noqa: E731
+    await_that(lambda: lines() >= 20_000, lines)
+
+
+def test_a_stream_is_continuous_or_has_batches(ssc: StreamingContext, tmp_path: Path) -> None:
+    stream = ssc.receiverStream(numbers(10), "clicks")
+    stream.continuous(doubled, sink=FileSink(tmp_path))
+    stream.pprint()
+    with pytest.raises(StreamGraphError, match="'clicks' has a continuous function"):
+        ssc.start()
+
+
+def test_each_task_holds_a_core(ssc: StreamingContext, tmp_path: Path) -> None:
+    ssc.receiverStream(numbers(10)).continuous(doubled, sink=FileSink(tmp_path), parallelism=3)
+    with pytest.raises(NotEnoughCoresError):
+        ssc.start()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"function": 3}, "function"),
+        ({"sink": print}, "sink"),
+        ({"epoch": "soon"}, "epoch"),
+        ({"epoch": 0}, "epoch"),
+        ({"parallelism": 0}, "parallelism"),
+        ({"timeout": True}, "timeout"),
+        ({"attempts": 1.5}, "attempts"),
+    ],
+)
+def test_arguments_are_checked(
+    ssc: StreamingContext, tmp_path: Path, arguments: dict[str, Any], says: str
+) -> None:
+    stream = ssc.receiverStream(numbers(10))
+    given = {"function": doubled, "sink": FileSink(tmp_path), **arguments}
+    with pytest.raises((TypeError, ValueError), match=f"^{says}="):
+        stream.continuous(given.pop("function"), **given)

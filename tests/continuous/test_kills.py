@@ -1,0 +1,128 @@
+"""Exactly once over SIGKILLs of tasks, receivers, executors and the driver, at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.bounds import HANG_S
+from tests.continuous.program import STREAMS
+from tests.system.driver_process import DriverProcess, driver_process
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+
+def in_files(folder: Path) -> list[list[int]]:
+    """Return what each part has, in the order of its epochs."""
+    parts: dict[str, list[int]] = {}
+    for path in sorted((folder / "files").glob("part-*.parquet")):
+        parts.setdefault(path.stem[-4:], []).extend(
+            pq.ParquetFile(str(path)).read().column("n").to_pylist()
+        )
+    return list(parts.values())
+
+
+def in_database(folder: Path) -> list[list[int]]:
+    with sqlite3.connect(folder / "numbers.db") as connection:
+        return [[n for (n,) in connection.execute("SELECT n FROM numbers ORDER BY rowid")]]
+
+
+def in_function(folder: Path) -> list[list[int]]:
+    files = sorted((folder / "function").glob("*.json"))
+    return [[n for path in files for n in json.loads(path.read_text())]]
+
+
+def found(folder: Path) -> dict[str, list[list[int]]]:
+    return dict(
+        zip(STREAMS, (in_files(folder), in_database(folder), in_function(folder)), strict=True)
+    )
+
+
+def totals(folder: Path) -> dict[str, int]:
+    return {name: sum(map(len, parts)) for name, parts in found(folder).items()}
+
+
+def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Random) -> int | None:
+    if kind == "receiver":
+        with suppress(OSError, ValueError):
+            return int((folder / f"receiver-{chance.choice(STREAMS)}").read_text())
+        return None
+    word = {"worker": "pyspark/daemon", "executor": "CoarseGrainedExecutorBackend"}[kind]
+    pids = [pid for pid, command in driver.processes().items() if word in command.replace(".", "/")]
+    return chance.choice(pids) if pids else None
+
+
+@pytest.mark.parametrize(
+    ("seed", "master"),
+    [
+        (1, "local[9]"),
+        pytest.param(2, "local-cluster[2,5,1024]", marks=pytest.mark.exhaustive),
+        pytest.param(3, "local[9]", marks=pytest.mark.exhaustive),
+        pytest.param(4, "local-cluster[2,5,1024]", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_every_sink_is_exact_and_in_order_whatever_is_killed(
+    tmp_path: Path, seed: int, master: str
+) -> None:
+    chance = random.Random(seed)
+    count = 30_000
+    with sqlite3.connect(tmp_path / "numbers.db") as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER)")
+    kinds: Sequence[str] = ("worker", "receiver")
+    if master.startswith("local-cluster"):
+        kinds = (*kinds, "executor")
+    config: dict[str, Any] = {
+        "folder": str(tmp_path),
+        "master": master,
+        "count": count,
+        "block_s": 0.1,
+        "seed": seed,
+        "kills": 0.01,
+    }
+    moments = [
+        ["log_epoch", chance.randint(5, 60), True],
+        ["log_epoch", chance.randint(5, 60), False],
+        ["commit", 1, False],
+        None,
+        None,
+    ]
+    for number, moment in enumerate(moments):
+        run = {**config, "driver_at": moment, "parallelism": 2 + number % 2, "seed": seed + number}
+        with driver_process(tmp_path, run, module="tests.continuous.program") as driver:
+            driver.wait_for("started")
+            end_s = time.monotonic() + chance.uniform(8, 15)
+            while time.monotonic() < end_s and driver.process.poll() is None:
+                time.sleep(chance.uniform(0.5, 2))
+                pid = victim_of(driver, chance.choice(kinds), tmp_path, chance)
+                if pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            assert driver.process.poll() in (None, -signal.SIGKILL), driver.report()
+            with suppress(ProcessLookupError):
+                os.killpg(driver.process.pid, signal.SIGKILL)
+        print(f"run {number}: {moment}, {totals(tmp_path)}")
+    last = {**config, "kills": 0.0, "parallelism": 2}
+    with driver_process(tmp_path, last, module="tests.continuous.program") as driver:
+        driver.wait_for("started")
+        end_s = time.monotonic() + HANG_S
+        while min(totals(tmp_path).values()) < count:
+            assert driver.process.poll() is None, driver.report()
+            assert time.monotonic() < end_s, f"{totals(tmp_path)} {driver.report()}"
+            time.sleep(0.5)
+        driver.stop()
+    for name, parts in found(tmp_path).items():
+        everything = sorted(n for part in parts for n in part)
+        assert everything == list(range(count)), name
+        if name != "files":
+            assert parts == [everything], name

@@ -1,0 +1,183 @@
+"""Sinks: what is prepared is not seen, and what is committed again changes nothing."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.streaming import DatabaseSink, Epoch, FileSink, FunctionSink, Sink
+
+SOURCE = "0123456789abcdef" * 2
+
+
+def epoch(number: int = 0, part: int = 0, attempt: str = "a" * 32, source: str = SOURCE) -> Epoch:
+    return Epoch(source, number, part, attempt)
+
+
+def batches(*numbers: int) -> list[pa.RecordBatch]:
+    return [pa.RecordBatch.from_pydict({"n": [n], "text": [f"é{n}"]}) for n in numbers]
+
+
+def opened(sink: Any, task: int = 0) -> Any:
+    """As a task has it: pickled, and opened in its process."""
+    copy = pickle.loads(pickle.dumps(sink))
+    copy.open(SOURCE, task)
+    return copy
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".parquet":
+        return pq.read_table(str(path)).to_pylist()
+    if path.suffix == ".arrow":
+        return pa.ipc.open_file(str(path)).read_all().to_pylist()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def seen(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl"])
+def test_a_file_is_seen_once_it_is_committed_and_never_changes(tmp_path: Path, form: Any) -> None:
+    folder = tmp_path / "out" / "deep"
+    sink = opened(FileSink(folder, form))
+    sink.prepare(epoch(), batches(1, 2))
+    assert seen(folder) == []
+    sink.commit(epoch(), batches(1, 2))
+    (file,) = seen(folder)
+    assert file.name == f"part-{SOURCE}-000000000000-0000.{form}"
+    assert read(file) == [{"n": 1, "text": "é1"}, {"n": 2, "text": "é2"}]
+    # Another attempt does not know that it is there, and has computed something else.
+    again = opened(FileSink(folder, form))
+    again.prepare(epoch(attempt="b" * 32), batches(3))
+    again.commit(epoch(attempt="b" * 32), batches(3))
+    assert seen(folder) == [file]
+    assert [row["n"] for row in read(file)] == [1, 2]
+    assert list(folder.iterdir()) == [file]
+
+
+def test_files_of_other_epochs_parts_and_ledgers_have_other_names(tmp_path: Path) -> None:
+    sink = opened(FileSink(tmp_path))
+    for one in (epoch(), epoch(1), epoch(0, 1), epoch(source="f" * 32)):
+        sink.prepare(one, batches(1))
+        sink.commit(one, batches(1))
+    assert len(seen(tmp_path)) == 4
+
+
+def test_what_a_killed_attempt_left_goes_with_the_next_one_of_its_task(tmp_path: Path) -> None:
+    first, other = opened(FileSink(tmp_path)), opened(FileSink(tmp_path), 1)
+    first.prepare(epoch(), batches(1))
+    other.prepare(epoch(0, 1, "c" * 32), batches(2))
+    opened(FileSink(tmp_path))
+    # The attempt before, should it live after all, fails in place of writing.
+    with pytest.raises(FileNotFoundError):
+        first.commit(epoch(), batches(1))
+    other.commit(epoch(0, 1, "c" * 32), batches(2))
+    assert len(list(tmp_path.iterdir())) == len(seen(tmp_path)) == 1
+
+
+def test_a_part_without_rows_is_no_file(tmp_path: Path) -> None:
+    sink = opened(FileSink(tmp_path))
+    sink.prepare(epoch(), [])
+    sink.commit(epoch(), [])
+    assert list(tmp_path.iterdir()) == []
+
+
+def rows(path: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as connection:
+        return connection.execute("SELECT n, text FROM numbers ORDER BY n").fetchall()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER, text TEXT)")
+    return path
+
+
+class Connect:
+    """Picklable, as plain pickle has no lambdas."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
+
+
+INSERT = "INSERT INTO numbers VALUES (?, ?)"
+
+
+def insert(cursor: Any, table: pa.Table) -> None:
+    cursor.executemany(INSERT, [tuple(row.values()) for row in table.to_pylist()])
+
+
+@pytest.mark.parametrize("write", [INSERT, insert], ids=["statement", "function"])
+def test_rows_and_their_epoch_are_one_transaction(database: Path, write: Any) -> None:
+    sink = opened(DatabaseSink(Connect(database), write))
+    sink.commit(epoch(), batches(1, 2))
+    sink.commit(epoch(), batches(7))
+    sink.commit(epoch(0, 1), batches(3))
+    sink.commit(epoch(5), batches(4))
+    sink.commit(epoch(3), batches(8))
+    sink.close()
+    again = opened(DatabaseSink(Connect(database), write))
+    again.commit(epoch(5), batches(9))
+    again.commit(epoch(6), [])
+    again.commit(epoch(source="f" * 32), batches(5))
+    again.close()
+    assert rows(database) == [(n, f"é{n}") for n in (1, 2, 3, 4, 5)]
+
+
+def test_a_write_that_fails_leaves_neither_rows_nor_epoch(database: Path) -> None:
+    sink = opened(DatabaseSink(Connect(database), INSERT))
+    wrong = [*batches(1), pa.RecordBatch.from_pydict({"n": [[2]], "text": ["x"]})]
+    with pytest.raises((sqlite3.Error, pa.ArrowInvalid)):
+        sink.commit(epoch(), wrong)
+    assert rows(database) == []
+    sink.commit(epoch(), batches(1))
+    assert rows(database) == [(1, "é1")]
+    sink.close()
+
+
+def test_a_function_is_given_the_epoch_and_a_table() -> None:
+    given: list[Any] = []
+    sink = FunctionSink(lambda *arguments: given.append(arguments))
+    sink.prepare(epoch(), batches(1))
+    assert given == []
+    sink.commit(epoch(4, 1), batches(1, 2))
+    sink.commit(epoch(5), [])
+    ((of, table),) = given
+    assert of.name == f"{SOURCE}-000000000004-0001"
+    assert table.column("n").to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: FileSink("s3://bucket/x"), "mounted on all hosts"),
+        (lambda: FileSink("out", "csv"), "one of parquet, arrow, jsonl"),  # type: ignore[arg-type]
+        (lambda: FunctionSink(3), "takes an Epoch"),  # type: ignore[arg-type]
+        (lambda: DatabaseSink("db", INSERT), "returns a connection"),  # type: ignore[arg-type]
+        (lambda: DatabaseSink(print, 3), "an INSERT with placeholders"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_sink_is_refused_with_what_would_be_one(make: Any, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        make()
+
+
+def test_a_sink_without_a_commit_says_so() -> None:
+    class Mine(Sink):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Mine must define commit"):
+        Mine().commit(epoch(), [])

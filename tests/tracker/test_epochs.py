@@ -1,0 +1,327 @@
+"""Epochs of a continuous stream: random crashes of tasks and drivers, against a sink's memory.
+
+The driver's half is the real one, on a real ledger. A task is what `penstock.continuous.task` is
+without threads: it takes the messages that it was sent, one at a time, when the test says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.continuous import ContinuousOperation, Epoch, FunctionSink
+from penstock.tracker import LedgerError
+from penstock.tracker._continuous import CONTINUOUS, MOST_BLOCKS, _Epochs
+from penstock.tracker._driver_log import SnapshotRule
+from penstock.tracker._events import EpochEvent
+from penstock.tracker.places import LoggedEpoch
+from penstock.wire.messages import (
+    CommitEpoch,
+    EndEpoch,
+    EpochCommitted,
+    EpochPrepared,
+    Message,
+    Refused,
+    StopReceiver,
+    Subscribed,
+    SubscribeTask,
+    TaskBlocks,
+    TaskFailed,
+)
+from tests.tracker.ledger_cases import attempt_name
+from tests.tracker.place_cases import Case
+
+
+def operation(parallelism: int = 1, attempts: int = 3) -> ContinuousOperation:
+    sink = FunctionSink(lambda epoch, table: None)
+    return ContinuousOperation(lambda batch: batch, sink, 100, parallelism, 60.0, attempts)
+
+
+class Task:
+    """An attempt of a task; also what the driver has of its connection."""
+
+    is_connected = True
+
+    def __init__(self, driver: Driver, number: int) -> None:
+        self.driver = driver
+        self.number = number
+        self.attempt = attempt_name(10_000 + next(driver.world.attempts))
+        self.inbox: deque[Message] = deque()
+        self.blocks: deque[tuple[int, str]] = deque()
+        self.ends: deque[EndEpoch] = deque()
+        self.ready: dict[int, tuple[EndEpoch, list[tuple[int, str]]]] = {}
+        self.done: list[tuple[int, str]] = []
+        self.source = ""
+        driver.epochs.launched(number, self.attempt)
+
+    def send(self, message: Message) -> None:
+        self.inbox.append(message)
+
+    def subscribe(self) -> None:
+        asked = SubscribeTask(0, self.number, self.attempt, "host", 1)
+        self.driver.epochs.subscribe(self, asked, self._answered)  # type: ignore[arg-type]
+
+    def _answered(self, answer: Message) -> None:
+        assert isinstance(answer, Subscribed)
+        self.source = answer.source
+
+    def step(self) -> bool:
+        """Do one thing; False when there is none."""
+        if self.inbox:
+            message = self.inbox.popleft()
+            if isinstance(message, TaskBlocks):
+                self.blocks.extend((place, info.block_id) for place, info in message.blocks)
+            elif isinstance(message, EndEpoch):
+                self.ends.append(message)
+            elif isinstance(message, CommitEpoch):
+                self._commit(*self.ready.pop(message.number))
+            return True
+        if self.ends and not (self.blocks and self.blocks[0][0] < self.ends[0].end):
+            end, done, self.done = self.ends.popleft(), self.done, []
+            if end.is_logged:
+                self._commit(end, done)
+            else:
+                self.ready[end.number] = (end, done)
+                told = EpochPrepared(0, self.number, self.attempt, end.number)
+                self.driver.epochs.prepared(told)
+            return True
+        if self.blocks:
+            self.done.append(self.blocks.popleft())
+            return True
+        return False
+
+    def _commit(self, end: EndEpoch, done: list[tuple[int, str]]) -> None:
+        for part in range(self.number, end.parts, self.driver.tasks_wanted):
+            own = [block for place, block in done if place % end.parts == part]
+            name = Epoch(self.source, end.number, part, self.attempt).name
+            self.driver.world.sink.setdefault(name, own)
+        if self.driver.world.chance.random() < 0.2:
+            return self.driver.die(self)  # Committed, and the driver does not hear of it.
+        told = EpochCommitted(0, self.number, self.attempt, end.number, len(done))
+        return self.driver.epochs.committed(told)
+
+
+class Driver:
+    """A run of the driver, with the tasks that live."""
+
+    def __init__(self, world: World, tasks: int) -> None:
+        self.world = world
+        self.tasks_wanted = tasks
+        self.timers: list[Callable[[], None]] = []
+        self.given_up: list[str] = []
+        self.epochs = _Epochs(
+            0,
+            "clicks",
+            operation(tasks),
+            world.case.ledger.places,
+            lambda delay_s, function: self.timers.append(function),
+            lambda: None,
+            world.case.release,
+            lambda message, error: self.given_up.append(message),
+            frozenset(),
+        )
+        self.tasks: dict[int, Task] = {}
+
+    def start_missing(self) -> None:
+        for number in range(self.tasks_wanted):
+            if number not in self.tasks:
+                self.tasks[number] = Task(self, number)
+                self.tasks[number].subscribe()
+
+    def die(self, task: Task) -> None:
+        if self.tasks.get(task.number) is task:
+            del self.tasks[task.number]
+        # The driver may hear of the new attempt first.
+        if self.world.chance.random() < 0.5:
+            self.epochs.gone(task)  # type: ignore[arg-type]
+
+
+class World:
+    """What outlives drivers: the ledger's disk, and the sink."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.attempts = iter(range(1_000_000))
+        self.sink: dict[str, list[str]] = {}
+        self.case = Case(folder, 0, snapshots=SnapshotRule(size_bytes=2000))
+        self.driver = Driver(self, self.chance.randint(1, 3))
+
+    def step(self) -> None:
+        chance, driver = self.chance, self.driver
+        what = chance.random()
+        if what < 0.25:
+            self.case.add(chance.randint(1, 5))
+            driver.epochs.push()
+        elif what < 0.35 and driver.timers:
+            driver.timers.pop(0)()
+        elif what < 0.40 and driver.tasks:
+            driver.die(chance.choice(list(driver.tasks.values())))
+        elif what < 0.50:
+            driver.start_missing()
+        elif what < 0.515:
+            self.case.start_again()
+            self.driver = Driver(self, chance.randint(1, 3))
+        elif driver.tasks:
+            chance.choice(list(driver.tasks.values())).step()
+
+    def finish(self) -> None:
+        """Let all be done without another death."""
+        self.chance = random.Random(0)
+        self.chance.random = lambda: 0.99  # type: ignore[method-assign]
+        driver = self.driver
+        for _ in range(100_000):
+            driver.start_missing()
+            steps = [task.step() for task in list(driver.tasks.values())]
+            if any(steps):
+                continue
+            if not driver.timers:
+                return
+            driver.timers.pop(0)()
+        raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_every_block_is_in_one_epoch_of_the_sink_whatever_dies(tmp_path: Path, seed: int) -> None:
+    world = World(tmp_path, seed)
+    for _ in range(2000):
+        world.step()
+    world.finish()
+    given = [block.block_id for block in world.case.blocks]
+    found = Counter(block for blocks in world.sink.values() for block in blocks)
+    assert found == Counter(given)
+    assert len(given) > 100
+    # The blocks of a part come in their order, over all epochs of the same division.
+    places = {block: place for place, block in enumerate(given)}
+    for blocks in world.sink.values():
+        assert [places[block] for block in blocks] == sorted(places[block] for block in blocks)
+    # Nothing that is committed is kept.
+    world.case.release()
+    assert world.case.ledger.places.stream(0).first == len(given)
+
+
+def started(case: Case, tasks: int = 1) -> tuple[Driver, list[Task]]:
+    world = World.__new__(World)
+    world.chance = random.Random(0)
+    world.chance.random = lambda: 0.99  # type: ignore[method-assign]
+    world.attempts = iter(range(1000))
+    world.sink = {}
+    world.case = case
+    world.driver = Driver(world, tasks)
+    world.driver.start_missing()
+    return world.driver, list(world.driver.tasks.values())
+
+
+def run(task: Task) -> None:
+    while task.step():
+        pass
+
+
+def test_an_epoch_is_logged_when_all_tasks_have_prepared_and_committed_after(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, 4)
+    driver, (first, second) = started(case, 2)
+    driver.epochs.push()
+    (timer,) = driver.timers
+    timer()
+    run(first)
+    assert case.ledger.places.epoch(0, CONTINUOUS) is None
+    while case.ledger.places.epoch(0, CONTINUOUS) is None:
+        assert second.step()
+    assert case.ledger.places.epoch(0, CONTINUOUS) == (0, LoggedEpoch(first.source, 0, 4, 2))
+    assert driver.world.sink == {}
+    run(first)
+    run(second)
+    assert sorted(map(len, driver.world.sink.values())) == [2, 2]
+    assert driver.epochs.status().committed == 0
+
+
+def test_epochs_go_on_over_drivers_and_the_number_of_tasks_and_anew_in_another_ledger(
+    tmp_path: Path,
+) -> None:
+    names: list[str] = []
+    case = Case(tmp_path / "log", 3)
+    for tasks in (1, 3):
+        if names:
+            case.start_again()
+            case.add(3)
+        driver, _ = started(case, tasks)
+        driver.epochs.push()
+        driver.world.finish()
+        names += driver.world.sink
+    sources, numbers = zip(*(name.split("-")[:2] for name in names), strict=True)
+    assert len(set(sources)) == 1
+    assert list(map(int, numbers)) == [0, 1, 1, 1]
+    other, _ = started(Case(tmp_path / "other", 3))
+    other.epochs.push()
+    other.world.finish()
+    assert next(iter(other.world.sink)).split("-")[0] not in sources
+
+
+def test_an_epoch_that_does_not_follow_is_refused(tmp_path: Path) -> None:
+    case = Case(tmp_path)
+    places = case.ledger.places
+    places.log_epoch(0, CONTINUOUS, 0, LoggedEpoch("a" * 32, 0, 2, 1))
+    for wrong in (LoggedEpoch("a" * 32, 0, 3, 1), LoggedEpoch("b" * 32, 1, 3, 1)):
+        with pytest.raises(LedgerError, match="is not the next one"):
+            # As it would come from a damaged log.
+            case.ledger._state.note_epoch(EpochEvent(0, CONTINUOUS, 2, wrong, 1))
+
+
+def test_tasks_are_sent_a_bounded_number_of_blocks_beyond_what_is_committed(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, 0)
+    driver, (task,) = started(case)
+    case.add(MOST_BLOCKS + 10)
+    driver.epochs.push()
+    sent = sum(len(m.blocks) for m in task.inbox if isinstance(m, TaskBlocks))
+    assert sent == MOST_BLOCKS
+    # It does not wait for its time then.
+    assert isinstance(task.inbox[-1], EndEpoch)
+    driver.world.finish()
+    assert sum(map(len, driver.world.sink.values())) == MOST_BLOCKS + 10
+
+
+def test_older_attempts_are_fenced(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2)
+    driver, (old,) = started(case)
+    driver.epochs.push()
+    driver.timers.pop()()
+    new = Task(driver, 0)
+    answers: list[Any] = []
+    again = SubscribeTask(0, 0, old.attempt, "host", 1)
+    driver.epochs.subscribe(old, again, answers.append)  # type: ignore[arg-type]
+    assert isinstance(answers[0], Refused)
+    driver.epochs.prepared(EpochPrepared(0, 0, old.attempt, 0))
+    assert case.ledger.places.epoch(0, CONTINUOUS) is None
+    new.subscribe()
+    run(new)
+    assert case.ledger.places.epoch(0, CONTINUOUS) is not None
+
+
+def test_too_many_failures_without_an_epoch_between_end_it(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2)
+    driver, (task,) = started(case)
+    driver.epochs.push()
+    for _ in range(2):
+        driver.epochs.failed(TaskFailed(0, 0, task.attempt, "it failed", "trace"))
+    driver.world.finish()
+    for number in range(3):
+        assert driver.given_up == [], number
+        driver.epochs.failed(TaskFailed(0, 0, task.attempt, "it failed", "trace"))
+    (told,) = driver.given_up
+    assert "3 times without an epoch between; what was received stays in the log" in told
+    assert driver.epochs.is_over
+    assert isinstance(task.inbox[-1], StopReceiver)
+
+
+def test_one_that_cannot_be_mended_ends_it_at_once(tmp_path: Path) -> None:
+    driver, (task,) = started(Case(tmp_path))
+    driver.epochs.failed(TaskFailed(0, 0, task.attempt, "no columns", "", permanent=True))
+    assert len(driver.given_up) == 1
