@@ -1,4 +1,4 @@
-"""Proving a receiver: run it without Spark, and kill it at every step of a record's way.
+"""Proving a receiver, or a sink: run it without Spark, and kill it at every step of a record's way.
 
 What must hold
 --------------
@@ -20,11 +20,16 @@ and of what it promises::
 
     crash_test(lambda feed: Lines(*feed.address), LineFeed, claim="exactly once")
 
+and of a sink of `continuous`::
+
+    sink_crash_test(Mine(folder), lambda: numbers_in(folder))
+
 =============  ====================================================================================
 `driver`       the driver's side of one stream, in memory
 `running`      `run_receiver`: one attempt in a thread of the test
 `crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
 `child`        such a process
+`sinks`        `sink_crash_test`: the same for sinks of continuous streams
 `disks`        disks that are full by call
 `batches`      `batches_by_hand`: streams on a clock that a test moves
 `new_source`   ``penstock new-source``: writes a package with a receiver and its tests
@@ -42,17 +47,21 @@ if TYPE_CHECKING:
     from penstock.testing.crashes import CRASH_POINTS, ClaimNotHeldError, CrashReport, crash_test
     from penstock.testing.driver import ReceiverTestError
     from penstock.testing.running import RunningReceiver, run_receiver
+    from penstock.testing.sinks import SINK_CRASH_POINTS, SinkCrashReport, sink_crash_test
 
 __all__ = [
     "CRASH_POINTS",
+    "SINK_CRASH_POINTS",
     "BatchesByHand",
     "ClaimNotHeldError",
     "CrashReport",
     "ReceiverTestError",
     "RunningReceiver",
+    "SinkCrashReport",
     "batches_by_hand",
     "crash_test",
     "run_receiver",
+    "sink_crash_test",
 ]
 
 _MODULES = {
@@ -62,9 +71,12 @@ _MODULES = {
     "CrashReport": "crashes",
     "ReceiverTestError": "driver",
     "RunningReceiver": "running",
+    "SINK_CRASH_POINTS": "sinks",
+    "SinkCrashReport": "sinks",
     "batches_by_hand": "batches",
     "crash_test": "crashes",
     "run_receiver": "running",
+    "sink_crash_test": "sinks",
 }
 
 if not TYPE_CHECKING:

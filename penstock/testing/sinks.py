@@ -1,0 +1,306 @@
+"""`sink_crash_test`: kills a sink at every step of an epoch, and checks that each record came once.
+
+The sink runs in processes of this module, which are told what epochs there are; what they say of
+them is what the driver would know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock._arguments import as_count
+from penstock.continuous import Epoch, Sink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SINK_CRASH_POINTS = (
+    "before prepare",
+    "within prepare",
+    "prepared",
+    "before commit",
+    "within commit",
+    "committed",
+)
+"""The steps of an epoch at which a sink's process is killed; between the third and the fourth the
+epoch is logged."""
+
+_MOST_ROWS = 20
+_EPOCHS = 4
+"""So many epochs an attempt is given at most."""
+
+_WITHIN_S = 0.003
+_LATE = 0.3
+_CALL_S = 60.0
+_SAID_BYTES = 2000
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class SinkCrashReport:
+    """What a crash test that found nothing did.
+
+    Attributes:
+        seed: What its choices came from.
+        kills: Kills by their step.
+        late: Commits of attempts that had been given up, after that of the next one.
+        epochs: Epochs that were committed.
+        records: Records that were checked.
+    """
+
+    seed: int
+    kills: Mapping[str, int]
+    late: int
+    epochs: int
+    records: int
+
+
+def sink_crash_test(
+    sink: Sink,
+    read: Callable[[], Iterable[int]],
+    *,
+    batch: Callable[[Sequence[int]], pa.RecordBatch] | None = None,
+    kills: int = 30,
+    seed: int | None = None,
+) -> SinkCrashReport:
+    """Kill a sink again and again, and compare what it has with what it was given.
+
+    It is pickled into a process for each attempt, as into a task. Beside the kills, commits of
+    attempts that were given up come late, and once all epochs begin anew from 0, as those of
+    another ledger do.
+
+    Args:
+        sink: The sink, whose target has nothing yet.
+        read: Returns the numbers that its target has, called at the end.
+        batch: Makes the rows of some numbers, one a number; by default a column ``n``.
+        kills: How many there should be.
+        seed: Of the choices; one is drawn when None.
+
+    Raises:
+        ClaimNotHeldError: A record is missing there, or twice.
+        ReceiverTestError: An attempt failed, or hangs.
+    """
+    # Not for the processes of this module, which begin sooner.
+    from penstock.testing.crashes import ClaimNotHeldError
+
+    as_count(kills, "kills", "kills", 1)
+    seed = random.randrange(1 << 32) if seed is None else seed
+    from pyspark import cloudpickle
+
+    # PySpark's own copy of it, as tasks have; it comes without types.
+    pickled = cloudpickle.dumps((sink, batch or _column))  # type: ignore[no-untyped-call]
+    trial = _Trial(pickled, random.Random(seed))
+    while trial.kills.total() < kills:
+        if not trial.is_anew and trial.kills.total() >= kills // 2:
+            trial.finish()
+            trial.begin_anew()
+        trial.attempt()
+    trial.finish()
+    found, expected = Counter(read()), Counter(range(trial.next_record))
+    if found != expected:
+        missing = tuple(sorted((expected - found).elements()))
+        doubled = tuple(sorted((found - expected).elements()))
+        story = tuple(trial.story[-_SHOWN:])
+        raise ClaimNotHeldError("exactly once", story, missing, doubled, (), 0.0)
+    return SinkCrashReport(seed, dict(trial.kills), trial.late, trial.epochs, trial.next_record)
+
+
+def _column(numbers: Sequence[int]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pydict({"n": list(numbers)})
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An epoch, and the numbers that it has."""
+
+    number: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a process is to do: these epochs, and where it is killed.
+
+    Attributes:
+        pickled: The sink, and what makes its batches.
+        source: Names the epochs.
+        attempt: Names the attempt.
+        epochs: The epochs.
+        point: A step; empty: it is not killed.
+        number: The epoch at whose step it is.
+        delay_s: How long after the beginning of a step within which it is.
+        is_late: An attempt that was given up commits the first epoch after this one.
+    """
+
+    pickled: bytes
+    source: str
+    attempt: str
+    epochs: tuple[_Given, ...]
+    point: str
+    number: int
+    delay_s: float
+    is_late: bool
+
+
+class _Trial:
+    """What a driver would know of a sink's epochs, and what was done to it."""
+
+    def __init__(self, pickled: bytes, chance: random.Random) -> None:
+        self._pickled = pickled
+        self._chance = chance
+        self._source = self._name()
+        self._number = 0  # The next epoch.
+        self._logged: _Given | None = None  # The next one, if it was logged.
+        self.is_anew = False
+        self.next_record = self.late = self.epochs = 0
+        self.kills: Counter[str] = Counter()
+        self.story: list[str] = []
+
+    def begin_anew(self) -> None:
+        """Begin with other epochs, as a program with another ledger does."""
+        self._source, self._number, self.is_anew = self._name(), 0, True
+        self.story.append("another ledger, whose epochs begin at 0")
+
+    def finish(self) -> None:
+        """Run an attempt that is not killed."""
+        self._run("")
+
+    def attempt(self) -> None:
+        """Run an attempt that is killed at some step, if it comes there."""
+        self._run(self._chance.choice(SINK_CRASH_POINTS))
+
+    def _name(self) -> str:
+        return f"{self._chance.getrandbits(128):032x}"
+
+    def _run(self, point: str) -> None:
+        chance = self._chance
+        epochs = [] if self._logged is None else [self._logged]
+        while len(epochs) < _EPOCHS:
+            begin = epochs[-1].end if epochs else self.next_record
+            end = begin + chance.randint(1, _MOST_ROWS)
+            epochs.append(_Given(self._number + len(epochs), begin, end))
+        plan = _Plan(
+            self._pickled,
+            self._source,
+            self._name(),
+            tuple(epochs),
+            point,
+            chance.choice(epochs).number,
+            chance.uniform(0, _WITHIN_S),
+            chance.random() < _LATE,
+        )
+        said, was_killed = _run_process(plan)
+        given = {epoch.number: epoch for epoch in epochs}
+        for line in said:
+            what, _, number = line.partition(" ")
+            epoch = given[int(number)]
+            if what == "prepared":
+                self._logged, self._number = epoch, epoch.number
+            elif what == "committed":
+                self._logged, self._number = None, epoch.number + 1
+                self.next_record = epoch.end
+                self.epochs += 1
+            else:
+                self.late += 1
+                self.story.append(f"a late commit of epoch {number} of {self._source[:8]}")
+        if was_killed:
+            self.kills[point] += 1
+            self.story.append(f"killed {point!r} of epoch {plan.number} of {self._source[:8]}")
+
+
+def _run_process(plan: _Plan) -> tuple[list[str], bool]:
+    """Run a process of this module; return what it said, and whether it was killed.
+
+    Raises:
+        ReceiverTestError: It failed, or hangs.
+    """
+    from penstock.testing.driver import ReceiverTestError
+
+    # Sinks of test modules, which a test runner finds in its own ways.
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-m", "penstock.testing.sinks"]
+    try:
+        ended = subprocess.run(
+            command, input=pickle.dumps(plan), capture_output=True, env=env, timeout=_CALL_S
+        )
+    except subprocess.TimeoutExpired:
+        raise ReceiverTestError(f"the sink did not return within {_CALL_S:g} s") from None
+    if ended.returncode not in (0, -signal.SIGKILL):
+        text = ended.stderr.decode(errors="replace")[-_SAID_BYTES:]
+        raise ReceiverTestError(f"the sink ended with {ended.returncode}: {text}")
+    return ended.stdout.decode().splitlines(), ended.returncode == -signal.SIGKILL
+
+
+class _Process:
+    """Runs a plan, in a process of its own."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+        # What the sink prints is not taken for what this says.
+        self._said = os.dup(1)
+        os.dup2(2, 1)
+
+    def run(self) -> None:
+        plan = self._plan
+        sink, batch = self._opened()
+        given_up = self._opened()[0] if plan.is_late else None
+        for epoch in plan.epochs:
+            part = Epoch(plan.source, epoch.number, 0, plan.attempt)
+            batches = [batch([number]) for number in range(epoch.begin, epoch.end)]
+            old = Epoch(plan.source, epoch.number, 0, plan.attempt[::-1])
+            if given_up is not None:
+                # Its files may be gone with the next attempt; it may fail, and do no harm.
+                with contextlib.suppress(Exception):
+                    given_up.prepare(old, batches)
+            self._step("prepare", epoch.number, partial(sink.prepare, part, batches))
+            self._say("prepared", epoch.number)
+            self._step("commit", epoch.number, partial(sink.commit, part, batches))
+            self._say("committed", epoch.number)
+            if given_up is not None:
+                with contextlib.suppress(Exception):
+                    given_up.commit(old, batches)
+                self._say("late", epoch.number)
+                with contextlib.suppress(Exception):
+                    given_up.close()
+                given_up = None
+        sink.close()
+
+    def _opened(self) -> tuple[Sink, Callable[[Sequence[int]], pa.RecordBatch]]:
+        sink, batch = pickle.loads(self._plan.pickled)
+        sink.open(self._plan.source, 0)
+        return sink, batch
+
+    def _step(self, what: str, number: int, call: Callable[[], None]) -> None:
+        points = f"before {what}", f"within {what}", {"prepare": "prepared"}.get(what, "committed")
+        at = self._plan.point if number == self._plan.number else ""
+        if at == points[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if at == points[1]:
+            threading.Timer(
+                self._plan.delay_s, lambda: os.kill(os.getpid(), signal.SIGKILL)
+            ).start()
+        call()
+        if at in points[1:]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _say(self, what: str, number: int) -> None:
+        os.write(self._said, f"{what} {number}\n".encode())
+
+
+if __name__ == "__main__":
+    _Process(pickle.load(sys.stdin.buffer)).run()
