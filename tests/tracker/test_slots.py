@@ -24,6 +24,7 @@ from penstock.wire.messages import (
     StartAttempt,
     StopReceiver,
 )
+from tests.system.leftovers import await_that
 from tests.tracker.tracker_cases import WAIT_S, Events, Source, ThreadCluster, running_tracker
 
 SHARED = Settings(restart_max_delay_s=0.01, graceful_stop_timeout_ms=2000, receivers_per_slot=4)
@@ -168,11 +169,13 @@ def test_a_slot_ends_when_none_of_its_receivers_has_another_start(tmp_path: Path
 
 
 def test_a_process_of_a_task_that_is_over_runs_nothing_more(tmp_path: Path) -> None:
-    with shared_tracker(tmp_path) as (_, cluster, _):
+    with shared_tracker(tmp_path) as (tracker, cluster, _):
         old = Process(slot_launch(cluster), 1, 0, 1, 2)
         old.register()
         attempts = old.started(0, 1, 2)
         old.end(2, attempts[2])
+        (slot,) = tracker._slots.values()
+        await_that("its job has learnt that it ended", lambda: 2 in slot._left)
         # Its host is cut off from Spark, not from the driver's server.
         fail_task(cluster)
         launch = slot_launch(cluster)
