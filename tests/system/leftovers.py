@@ -130,15 +130,15 @@ def assert_nothing_left(
     Threads that there were `before` are another's.
     """
     left = [thread.name for thread in threads() - (before or set())]
-    assert left == []
+    assert not left, f"threads are left: {left}"
     await_that(
         f"no block server ({block_servers(application_id)})",
         lambda: not block_servers(application_id),
         timeout_s,
     )
-    assert memory_files(application_id) == []
+    assert not (files := memory_files(application_id)), f"memory files are left: {files}"
     left_folders = {str(path): os.listdir(path) for path in scratch_folders(application_id)}
     for folder in left_folders:
         # The next test may run in the same application.
         shutil.rmtree(folder, ignore_errors=True)
-    assert left_folders == {}
+    assert not left_folders, f"folders are left: {left_folders}"

@@ -87,7 +87,7 @@ def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: 
                 "spark.penstock.memory.size": "4m",
                 "spark.penstock.wal.retention": "1h",
                 # Room for what comes between two looks at the disk.
-                "spark.penstock.receiver.byteRate": "3000000/second",
+                "spark.penstock.receiver.byteRate": "1500000/second",
             },
         }
         with driver_process(tmp_path, config, command) as driver:
