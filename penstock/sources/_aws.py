@@ -10,10 +10,10 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError, text_of
@@ -24,6 +24,18 @@ _REFUSED_TIMES = 10.0
 _LONGEST_S = 30.0
 _CONNECT_S = 10.0
 _SHOWN = 300
+_ERRORS = 300
+"""The statuses from there on are errors."""
+
+_ALWAYS = {
+    "AssumeRole": "Credentials",
+    "DescribeStreamSummary": "StreamDescriptionSummary",
+    "GetQueueUrl": "QueueUrl",
+    "GetRecords": "Records",
+    "GetShardIterator": "ShardIterator",
+    "ListShards": "Shards",
+}
+"""Of a question: what every answer to it has."""
 _THROTTLED = {
     "KMSThrottlingException",
     "LimitExceededException",
@@ -163,6 +175,7 @@ def meaning_of(error: BaseException, what: str) -> AwsError:
         TokenRetrievalError,
         UnauthorizedSSOTokenError,
     )
+    from botocore.parsers import ResponseParserError
 
     if isinstance(error, AwsError):
         return error
@@ -191,7 +204,7 @@ def meaning_of(error: BaseException, what: str) -> AwsError:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         trouble = Trouble.AWAY if status >= 500 or status == 429 else Trouble.REFUSED
         return AwsError(f"AWS answered for {what}: {text}", code, trouble)
-    if not isinstance(error, BotoCoreError):
+    if not isinstance(error, (BotoCoreError, ResponseParserError)):
         raise error
     code = type(error).__name__
     no_credentials = (
@@ -265,7 +278,6 @@ class Account:
             connections: How many calls there may be at a time.
             read_s: How long an answer may take, in seconds.
         """
-        import botocore.session
         from botocore.config import Config
         from botocore.credentials import (
             AssumeRoleCredentialFetcher,
@@ -273,7 +285,14 @@ class Account:
             DeferredRefreshableCredentials,
         )
 
-        session = botocore.session.get_session()
+        config = Config(
+            retries={"mode": "standard", "total_max_attempts": 1},
+            connect_timeout=_CONNECT_S,
+            read_timeout=read_s,
+            max_pool_connections=connections,
+            tcp_keepalive=True,
+        )
+        session = _session(config)
         if self.region is not None:
             session.set_config_variable("region", self.region)
         if self.access_key_id is not None:
@@ -286,29 +305,51 @@ class Account:
                 session.create_client, session.get_credentials(), self.role_arn, extra_args=extra
             )
             assumed = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-            session = botocore.session.get_session()
+            session = _session(config)
             provider = SimpleNamespace(METHOD="assume-role", load=lambda: assumed)
             session.register_component("credential_provider", CredentialResolver([provider]))
-        config = Config(
-            retries={"mode": "standard", "total_max_attempts": 1},
-            connect_timeout=_CONNECT_S,
-            read_timeout=read_s,
-            max_pool_connections=connections,
-            tcp_keepalive=True,
+        return session.create_client(
+            service, region_name=self.region, endpoint_url=self.endpoint_url
         )
-        client = session.create_client(
-            service, region_name=self.region, endpoint_url=self.endpoint_url, config=config
-        )
-        client.meta.events.register("after-call", _check_length)
-        return client
 
 
-def _check_length(http_response: Any, model: Any, **_: Any) -> None:
-    """Refuse an answer that was cut: botocore takes it for one without members.
+def _session(config: Any) -> Any:
+    """Return a session whose clients, that of a role, too, refuse answers that are not whole."""
+    import botocore.session
 
-    So a queue would be empty, and a shard at its end.
+    session = botocore.session.get_session()
+    session.set_default_client_config(config)
+    session.register("before-parse", _check_whole)
+    session.register("after-call", _check_members)
+    return session
+
+
+def _check_whole(operation_model: Any, response_dict: Any, **_: Any) -> None:
+    """Refuse an answer that was cut, or is not AWS's: botocore takes it for one without members.
+
+    So a queue would be empty, and a shard at its end. What ends within its head has none of the
+    headers that say how long it is; what a proxy says in AWS's place is a page.
     """
-    length = http_response.headers.get("content-length")
-    if length is not None and int(length) != len(http_response.content):
-        text = f"the answer to {model.name} was cut: {len(http_response.content)} of {length} bytes"
-        raise AwsError(text, "IncompleteRead", Trouble.AWAY)
+    headers, content = response_dict["headers"], response_dict["body"]
+    is_error = response_dict["status_code"] >= _ERRORS
+    length = headers.get("content-length")
+    is_chunked = "chunked" in headers.get("transfer-encoding", "").lower()
+    if length is not None and length != str(len(content)):
+        _refuse(operation_model, f"was cut: {len(content)} of {length or '?'} bytes")
+    if not content and not (is_error and (length or is_chunked)):
+        _refuse(operation_model, "was cut: nothing came behind its head")
+    service = operation_model.service_model
+    protocol = getattr(service, "resolved_protocol", None) or service.metadata.get("protocol")
+    if protocol == "json" and not is_error and not content.startswith(b"{"):
+        _refuse(operation_model, "is none of AWS's")
+
+
+def _check_members(http_response: Any, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
+    """Refuse an answer that lacks what every answer to the question has."""
+    always = _ALWAYS.get(model.name)
+    if always is not None and http_response.status_code < _ERRORS and always not in parsed:
+        _refuse(model, f"has no {always}")
+
+
+def _refuse(model: Any, why: str) -> NoReturn:
+    raise AwsError(f"the answer to {model.name} {why}", "IncompleteRead", Trouble.AWAY)

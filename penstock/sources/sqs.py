@@ -426,12 +426,13 @@ class _Taking:
             {"Id": str(number), "ReceiptHandle": each.handle} for number, each in enumerate(held)
         ]
         try:
-            answer = self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
+            failed = _failed(
+                self._client.delete_message_batch(QueueUrl=self._url, Entries=entries), entries
+            )
         except BaseException:
             with self._changed:
                 self._to_delete.extend(held)
             raise
-        failed = {int(each["Id"]): each for each in answer.get("Failed", [])}
         now_s = time.monotonic()
         with self._changed:
             for number, each in enumerate(held):
@@ -452,8 +453,10 @@ class _Taking:
             {"Id": str(number), "ReceiptHandle": each.handle, "VisibilityTimeout": visibility_s}
             for number, each in enumerate(held)
         ]
-        answer = self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
-        failed = {int(each["Id"]): each for each in answer.get("Failed", [])}
+        failed = _failed(
+            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries),
+            entries,
+        )
         with self._changed:
             for number, each in enumerate(held):
                 if number not in failed:
@@ -479,6 +482,22 @@ class _Taking:
 
 def _parts(held: Sequence[_Held]) -> list[Sequence[_Held]]:
     return [held[start : start + _BATCH] for start in range(0, len(held), _BATCH)]
+
+
+def _failed(
+    answer: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
+) -> dict[int, Mapping[str, Any]]:
+    """Return the entries of a call that were refused, by their number.
+
+    Raises:
+        AwsError: The answer does not say of each what became of it.
+    """
+    failed = {int(each["Id"]): each for each in answer.get("Failed", [])}
+    told = len(failed) + len(answer.get("Successful", []))
+    if told != len(entries):
+        text = f"the answer tells of {told} messages, and not of {len(entries)}"
+        raise AwsError(text, "IncompleteRead", Trouble.AWAY)
+    return failed
 
 
 def _envelope(messages: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

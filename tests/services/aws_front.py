@@ -28,12 +28,14 @@ class Answer:
         status: Of HTTP.
         query_error: SQS's name of the error for older clients.
         is_cut: Whether the connection ends in the middle of it.
+        page: What is sent instead of the members.
     """
 
     body: dict[str, Any]
     status: int = 200
     query_error: str = ""
     is_cut: bool = False
+    page: bytes | None = None
 
 
 def error(code: str, message: str = "", status: int = 400, query_error: str = "") -> Answer:
@@ -79,7 +81,9 @@ class AwsFront:
                 with front.changed:
                     front.calls[name] += 1
                     front.changed.notify_all()
-                data = json.dumps(answer.body).encode()
+                data = answer.page
+                if data is None:
+                    data = json.dumps(answer.body).encode()
                 self.send_response(answer.status)
                 self.send_header("Content-Type", "application/x-amz-json-1.1")
                 self.send_header("Content-Length", str(len(data)))

@@ -426,20 +426,27 @@ def test_what_only_people_can_mend_is_told_at_once(
         assert SECRET not in running.wait_for_error(told)
 
 
-@pytest.mark.parametrize("kind", ["cut", "failing"])
+QUESTIONS = ["DescribeStreamSummary", "ListShards", "GetShardIterator", "GetRecords"]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("kind", ["cut", "failing", "without members", "page"])
 def test_an_answer_that_does_not_come_whole_is_asked_for_again(
-    front: AwsFront, kinesis: DocumentedKinesis, kind: str
+    front: AwsFront, kinesis: DocumentedKinesis, kind: str, question: str
 ) -> None:
     broken: list[Answer] = []
 
     def answer(name: str, members: dict[str, Any]) -> Answer | None:
         found = kinesis.answer(name, members)
-        if name != "GetRecords" or broken or found is None:
+        if name != question or broken or found is None:
             return found
         broken.append(found)
-        if kind == "failing":
-            return error("InternalFailure", status=500)
-        return Answer(found.body, is_cut=True)
+        return {
+            "cut": Answer(found.body, is_cut=True),
+            "failing": error("InternalFailure", status=500),
+            "without members": Answer({}),
+            "page": Answer({}, page=b"<html>Log in</html>"),
+        }[kind]
 
     front.hook = answer
     kinesis.put(*numbered("a", 5))

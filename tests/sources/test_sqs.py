@@ -364,7 +364,7 @@ def test_a_queue_that_is_deleted_while_it_is_read_is_told(moto: MotoServer) -> N
         running.wait_for_error(f"there is no queue '{queue.name}'")
 
 
-@pytest.mark.parametrize("kind", ["cut", "stalled", "throttled", "failing"])
+@pytest.mark.parametrize("kind", ["cut", "page", "stalled", "throttled", "failing"])
 def test_an_answer_that_does_not_come_whole_stores_and_deletes_nothing(
     moto: MotoServer, front: AwsFront, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +382,8 @@ def test_an_answer_that_does_not_come_whole_stores_and_deletes_nothing(
             return error("RequestThrottled", status=403)
         if kind == "failing":
             return error("InternalFailure", status=500)
+        if kind == "page":
+            return Answer({}, page=b"<html>Log in</html>")
         return Answer(answer.body, is_cut=True)
 
     front.after = fail_once

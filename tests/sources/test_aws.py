@@ -1,0 +1,126 @@
+"""What the clients of AWS make of answers that are cut, on moto's server behind a proxy."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import BotoCoreError
+from botocore.parsers import ResponseParserError
+
+from penstock.sources._aws import Account, AwsError, Trouble, meaning_of
+from penstock.sources.kinesis import KinesisReceiver
+from penstock.sources.sqs import SqsReceiver
+from penstock.testing import run_receiver
+from tests.receiver.conftest import run, shared, tracker
+from tests.services.moto import KEYS, REGION, MotoServer, moto_server
+from tests.services.proxy import Proxy
+
+__all__ = ["run", "shared", "tracker"]
+
+SOON = {"spark.streaming.blockInterval": "20ms", "spark.streaming.receiverRestartDelay": "10"}
+HEAD_BYTES = 180
+"""Fewer than any head has."""
+
+
+@pytest.fixture(scope="module")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    with moto_server(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(moto: MotoServer) -> Iterator[Proxy]:
+    made = Proxy(moto.port)
+    yield made
+    made.close()
+
+
+def account(port: int, **more: str) -> Account:
+    keys = {"access_key_id": KEYS["aws_access_key_id"], "secret_key": KEYS["aws_secret_access_key"]}
+    return Account(REGION, f"http://127.0.0.1:{port}", **keys, **more)
+
+
+@pytest.fixture
+def stream(moto: MotoServer) -> str:
+    name = f"s{uuid.uuid4().hex}"
+    moto.client("kinesis").create_stream(StreamName=name, ShardCount=1)
+    return name
+
+
+@pytest.fixture
+def queue(moto: MotoServer) -> str:
+    return str(moto.client("sqs").create_queue(QueueName=f"q{uuid.uuid4().hex}")["QueueUrl"])
+
+
+def check_cuts(proxy: Proxy, ask: Callable[[], Any]) -> None:
+    """Cut the answer to a question within its head, and see that each is taken for an outage."""
+    for count in range(1, HEAD_BYTES, 7):
+        proxy.cut_after(count)
+        with pytest.raises((AwsError, BotoCoreError, ResponseParserError)) as found:
+            ask()
+        assert meaning_of(found.value, "it").trouble is Trouble.AWAY
+
+
+def test_an_answer_of_kinesis_that_is_cut_in_its_head_is_none(proxy: Proxy, stream: str) -> None:
+    client = account(proxy.port).client("kinesis", 1, 5)
+    where = {"StreamName": stream}
+    first = {**where, "ShardId": "shardId-000000000000", "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = client.get_shard_iterator(**first)["ShardIterator"]
+    check_cuts(proxy, lambda: client.describe_stream_summary(**where))
+    check_cuts(proxy, lambda: client.list_shards(**where))
+    check_cuts(proxy, lambda: client.get_shard_iterator(**first))
+    check_cuts(proxy, lambda: client.get_records(ShardIterator=iterator))
+
+
+def test_an_answer_of_sqs_that_is_cut_in_its_head_is_none(proxy: Proxy, queue: str) -> None:
+    client = account(proxy.port).client("sqs", 1, 5)
+    entry = {"Id": "0", "ReceiptHandle": "unknown"}
+    check_cuts(proxy, lambda: client.get_queue_url(QueueName=queue.rpartition("/")[2]))
+    check_cuts(proxy, lambda: client.receive_message(QueueUrl=queue))
+    check_cuts(proxy, lambda: client.delete_message_batch(QueueUrl=queue, Entries=[entry]))
+
+
+def test_a_role_whose_answer_is_cut_in_its_head_is_assumed_later(
+    proxy: Proxy, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{proxy.port}")
+    role = "arn:aws:iam::123456789012:role/reader"
+    client = account(proxy.port, role_arn=role).client("kinesis", 1, 5)
+    check_cuts(proxy, lambda: client.list_shards(StreamName=stream))
+    assert client.list_shards(StreamName=stream)["Shards"]
+
+
+@pytest.mark.parametrize("kind", ["kinesis", "sqs"])
+def test_a_receiver_whose_answers_are_cut_in_their_heads_stores_each_message(
+    kind: str, moto: MotoServer, proxy: Proxy, stream: str, queue: str
+) -> None:
+    options: dict[str, Any] = {
+        "region": REGION,
+        "endpointUrl": f"http://127.0.0.1:{proxy.port}",
+        "accessKeyId": KEYS["aws_access_key_id"],
+        "secretKey": KEYS["aws_secret_access_key"],
+    }
+    if kind == "kinesis":
+        made = KinesisReceiver(stream, initialPosition="TRIM_HORIZON", readInterval=0.05, **options)
+    else:
+        made = SqsReceiver(queue, visibilityTimeout=1, waitSeconds=0, **options)
+
+    def send(data: bytes) -> None:
+        if kind == "kinesis":
+            moto.client("kinesis").put_record(StreamName=stream, Data=data, PartitionKey="a")
+        else:
+            moto.client("sqs").send_message(QueueUrl=queue, MessageBody=data.decode())
+
+    expected = [b"one", b"two", b"three"]
+    with run_receiver(made, settings=SOON) as running:
+        for number, data in enumerate(expected):
+            before = proxy.connections
+            proxy.cut_after(20 + 60 * number)
+            proxy.wait_for_connections(before + 2)
+            send(data)
+            assert set(running.wait_for_records(number + 1)) == set(expected[: number + 1])
+        assert len(running.records) == len(expected)
+        assert not [told for told in running.errors if "is asked again" not in told]
