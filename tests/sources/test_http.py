@@ -30,7 +30,7 @@ from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
-from penstock.receiver import RecordTooLargeError
+from penstock.receiver import ReceiverStoppedError, RecordTooLargeError
 from penstock.sources import _http_server
 from penstock.sources._http_bodies import Content
 from penstock.sources._http_keys import Keys, entry_of
@@ -350,13 +350,26 @@ def test_while_the_stream_is_held_requests_are_refused_and_later_taken(
 
 def test_bytes_in_memory_are_bounded_whatever_is_sent() -> None:
     with serving(maxWaiting=100_000) as (running, address), ThreadPoolExecutor(1) as pool:
+        for _ in range(2):  # What one gave back is not given back twice.
+            running.hold()
+            first = pool.submit(send, address, b"x" * 200_000)
+            until(lambda: send(address, b"", method="GET").status == 503)
+            assert send(address, b"y").status == 503
+            running.go_on()
+            assert first.result(HANG_S).status == 200
+            until(lambda: send(address, b"y").status == 200)
+
+
+def test_bytes_that_come_with_their_heads_are_bounded_too() -> None:
+    with contextlib.ExitStack() as opened:
+        running, address = opened.enter_context(serving(maxWaiting=10_000))
         running.hold()
-        first = pool.submit(send, address, b"x" * 200_000)
+        for _ in range(12):
+            sender = opened.enter_context(connect(address))
+            sender.sendall(HEAD + b"Content-Length: 1000\r\n\r\n" + bytes(1000))
         until(lambda: send(address, b"", method="GET").status == 503)
-        assert send(address, b"y").status == 503
         running.go_on()
-        assert first.result(HANG_S).status == 200
-        until(lambda: send(address, b"y").status == 200)
+        until(lambda: send(address, b"", method="GET").status == 200)
 
 
 def test_what_was_refused_takes_no_memory_any_more() -> None:
@@ -516,6 +529,26 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
     one, large, three, two = asyncio.run(answers())
     assert (one, type(large), three, two) == (None, RecordTooLargeError, None, None)
     assert stored == [b"one\n", [b"three"], b"two\n"]
+
+
+def test_what_was_stored_stays_so_when_the_receiver_stops_in_the_same_moment() -> None:
+    def store(data: bytes, position: object, ack: Callable[[], None], *framing: str) -> None:
+        ack()
+        raise ReceiverStoppedError("the receiver stops")
+
+    receiver = HttpReceiver()
+    receiver.streamId = 0
+    receiver.store = store  # type: ignore[method-assign,assignment]
+
+    async def held() -> tuple[BaseException | None, int]:
+        server = _http_server.HttpServer(receiver)
+        server._held_bytes = 4
+        request = _http_server._Taken(Content(b"one\n", (), 4), (), None, 4)
+        server._store([request])
+        await asyncio.sleep(0)
+        return request.error, server._held_bytes
+
+    assert asyncio.run(held()) == (None, 0)
 
 
 def test_the_records_of_a_key_are_in_one_block_or_refused() -> None:
