@@ -139,6 +139,8 @@ class FileSink(Sink):
     def open(self, source: str, task: int) -> None:
         """Make the folder; remove what killed attempts of this task left unfinished."""
         os.makedirs(self._folder, exist_ok=True)
+        if self._format == "parquet":
+            import pyarrow.parquet  # noqa: F401  # here, and not within the first epoch
         for name in os.listdir(self._folder):
             if name.startswith(f".part-{source}-") and name.endswith(f".{task}.new"):
                 with contextlib.suppress(FileNotFoundError):

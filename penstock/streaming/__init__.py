@@ -106,6 +106,7 @@ from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRat
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.user_errors import FailedTaskError
+from penstock.tracker import EpochStatus
 from penstock.wal import LogFolderInUseError
 
 __all__ = [
@@ -119,6 +120,7 @@ __all__ = [
     "DatabaseSink",
     "EncryptionKeyError",
     "Epoch",
+    "EpochStatus",
     "ExecutorPythonError",
     "FailedTaskError",
     "FileSink",

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.monitor import Monitor
-    from penstock.tracker import ReceivedBlockTracker
+    from penstock.tracker import EpochStatus, ReceivedBlockTracker
 
 
 def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
@@ -312,6 +312,7 @@ class StreamingEngine:
             readings=self._receivers.readings,
             rates=limits,
             skipped_blocks=lambda: self._receivers.skipped_blocks,
+            kept=self._receivers.kept,
             spark_conf=dict(self._spark_context.getConf().getAll()),
             job_ids=self._scope.job_ids,
             spark_ui=self._spark_context.uiWebUrl,
@@ -366,6 +367,10 @@ class StreamingEngine:
     def receivers(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are."""
         return self._receivers.status()
+
+    def epochs(self) -> dict[int, EpochStatus]:
+        """Return where the epochs of continuous streams are, by stream."""
+        return self._receivers.epochs()
 
     def statistics(self) -> SchedulerStatistics:
         """Return how many batches wait, run and are done."""

@@ -43,6 +43,8 @@ from penstock.streaming.rates import RateBook, RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import (
     BatchCleanedError,
+    EpochStatus,
+    KeptStream,
     KeptStreamSettings,
     LettersNotSentError,
     ReceivedBlockTracker,
@@ -267,16 +269,23 @@ class ReceiverSide:
         return 0 if self._hosted is None else self._hosted.tracker.skipped_blocks
 
     def unallocated_records(self) -> dict[int, int]:
-        """Return how many records of each stream no batch has, as far as the ledger knows."""
+        """Return how many records of each stream no batch has, as far as the ledger knows.
+
+        Of a continuous stream, those that are in no epoch that is known to be committed.
+        """
         if self._hosted is None:
             return {}
         tracker = self._hosted.tracker
-        return {
+        found = {
             stream_id: sum(
                 block.num_records for block in tracker.ledger.unallocated_blocks(stream_id)
             )
             for stream_id in tracker.get_all_receiver_info()
         }
+        for stream_id, stream in self.kept().items():
+            behind = [consumer.records_behind for consumer in stream.consumers]
+            found[stream_id] = max(behind, default=stream.records)
+        return found
 
     def newest_records(self, stream_id: int, count: int) -> tuple[str, list[Any]] | None:
         """Return the id and the first records of a stream's newest block.
@@ -309,6 +318,19 @@ class ReceiverSide:
         """Stop the receivers; when graceful, their last blocks are stored and reported first."""
         if self._hosted is not None:
             self._hosted.tracker.stop_receiving(graceful, timeout_s)
+
+    def kept(self) -> dict[int, KeptStream]:
+        """Return what is there of continuous streams, and how far their functions are."""
+        if self._hosted is None:
+            return {}
+        tracker = self._hosted.tracker
+        return {
+            stream_id: tracker.ledger.places.stream(stream_id) for stream_id in tracker.epochs()
+        }
+
+    def epochs(self) -> dict[int, EpochStatus]:
+        """Return where the epochs of continuous streams are, by stream."""
+        return {} if self._hosted is None else self._hosted.tracker.epochs()
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that continuous streams received is in committed epochs; whether it is."""

@@ -67,6 +67,7 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
+    from penstock.tracker._continuous import EpochStatus
     from penstock.tracker._ledger_opening import open_ledger, read_checkpoint
     from penstock.tracker._place_service import KeptStreamSettings, PlaceService
     from penstock.tracker.cluster import (
@@ -118,6 +119,7 @@ __all__ = [
     "Cluster",
     "ConsumerStatus",
     "DamagedLedgerError",
+    "EpochStatus",
     "ExecutorLocation",
     "HostLocation",
     "KeptStream",
@@ -159,6 +161,7 @@ _MODULES = {
     "Cluster": "cluster",
     "ConsumerStatus": "places",
     "DamagedLedgerError": "errors",
+    "EpochStatus": "_continuous",
     "ExecutorLocation": "cluster",
     "HostLocation": "cluster",
     "KeptStream": "places",

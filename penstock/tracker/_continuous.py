@@ -41,7 +41,7 @@ from penstock.tracker._receiver_jobs import (
 )
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
 from penstock.tracker.errors import LedgerError, LedgerRemovedError
-from penstock.tracker.places import LoggedEpoch, Places
+from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
 from penstock.tracker.receiver_tracking_info import Listeners
 from penstock.wire import Peer
 from penstock.wire.messages import (
@@ -59,9 +59,6 @@ from penstock.wire.messages import (
     TaskBlocks,
     TaskFailed,
 )
-
-CONTINUOUS = "continuous"
-"""The consumer of a stream that is its `continuous`."""
 
 CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TaskFailed)
 
@@ -281,6 +278,13 @@ class _Epochs:
                 answer(Refused(f"attempt {message.attempt} of task {message.task} was replaced"))
                 return
             task.peer = peer
+            _log.info(
+                "Task %d of continuous stream %s runs on %s (process %d)",
+                message.task,
+                self.name,
+                message.host,
+                message.pid,
+            )
             answer(Subscribed(self._epoch.source))
             number, epoch, tasks = message.task, self._epoch, len(self._tasks)
             if self._state is _State.LOGGED and task.committed < epoch.number:

@@ -16,7 +16,7 @@ import msgspec
 from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerWriteError
-from penstock.tracker.places import ConsumerStatus, Places, Retention
+from penstock.tracker.places import CONTINUOUS, ConsumerStatus, Places, Retention
 from penstock.wire import Peer
 from penstock.wire.messages import (
     BlocksAt,
@@ -138,7 +138,9 @@ class Backlogs:
             self._held.add(stream_id)
             self._hold(stream_id, True)
             who = (
-                f"consumer {slowest} does not keep up (start its query, or forget it with "
+                "its continuous function or sink does not keep up"
+                if slowest == CONTINUOUS
+                else f"consumer {slowest} does not keep up (start its query, or forget it with "
                 "dropConsumer)"
                 if slowest
                 else "no query reads it"

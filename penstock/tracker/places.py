@@ -21,7 +21,10 @@ from penstock.tracker._ledger_state import AttemptRelease, LedgerState
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.wire.messages import ReceivedBlockInfo
 
-__all__ = ["ConsumerStatus", "KeptStream", "LoggedEpoch", "Places", "Retention"]
+__all__ = ["CONTINUOUS", "ConsumerStatus", "KeptStream", "LoggedEpoch", "Places", "Retention"]
+
+CONTINUOUS = "continuous"
+"""The consumer of a stream whose blocks are given to a function as they come."""
 
 _log = logging.getLogger("penstock.tracker")
 

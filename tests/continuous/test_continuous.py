@@ -67,8 +67,14 @@ def test_each_record_is_in_the_sink_once(
     out = tmp_path / "out"
     stream = ssc.receiverStream(numbers(3000, block_s=0.01))
     stream.continuous(doubled, sink=FileSink(out, "jsonl"), epoch=0.05, parallelism=parallelism)
+    assert stream.epochs is None
     ssc.start()
     await_that(lambda: len(written(out)) >= 3000, lambda: len(written(out)))
+    status = stream.epochs
+    assert status is not None
+    assert status.failures == 0
+    assert status.number >= status.committed >= 0
+    assert status.records <= 3000
     report = ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert report is not None
     assert report.is_complete
@@ -106,6 +112,28 @@ def test_batches_of_other_streams_run_beside_it(ssc: StreamingContext, tmp_path:
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert sorted(sums) == list(range(100))
     assert written(tmp_path) == [2 * n for n in range(100)]
+
+
+def test_a_context_from_a_checkpoint_goes_on_with_its_epochs(sc: Any, tmp_path: Path) -> None:
+    before = threads()
+    checkpoint, out = str(tmp_path / "checkpoint"), tmp_path / "out"
+
+    def make() -> StreamingContext:
+        made = StreamingContext(sc, 0.5)
+        made.checkpoint(checkpoint)
+        stream = made.receiverStream(numbers(3000, block_s=0.05), "numbers")
+        stream.continuous(doubled, sink=FileSink(out, "jsonl"), epoch=0.05)
+        return made
+
+    for least in (500, 3000):
+        ssc = StreamingContext.getOrCreate(checkpoint, make)
+        ssc.start()
+        await_that(lambda: len(written(out)) >= least, lambda: len(written(out)))  # noqa: B023
+        report = ssc.stop(stopSparkContext=False, stopGraceFully=least == 3000)
+    assert report is not None
+    assert report.is_complete
+    assert written(out) == [2 * n for n in range(3000)]
+    assert_nothing_left(sc.applicationId, before)
 
 
 class FailsFirst:
@@ -157,6 +185,10 @@ def test_one_that_fails_for_good_is_given_up_and_told(
         ssc.awaitTermination(HANG_S)
     assert "2 times without an epoch between" in str(raised.value)
     assert "clicks" in str(raised.value)
+    await_that(lambda: ssc.receivers()[0].records >= 300, ssc.receivers)
+    report = ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert report is not None
+    assert list(report.waiting_records.values()) == [300]
 
 
 def test_objects_without_columns_are_refused_with_what_to_do(

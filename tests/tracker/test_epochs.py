@@ -16,10 +16,10 @@ import pytest
 
 from penstock.continuous import ContinuousOperation, Epoch, FunctionSink
 from penstock.tracker import LedgerError
-from penstock.tracker._continuous import CONTINUOUS, MOST_BLOCKS, _Epochs
+from penstock.tracker._continuous import MOST_BLOCKS, _Epochs
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._events import EpochEvent
-from penstock.tracker.places import LoggedEpoch
+from penstock.tracker.places import CONTINUOUS, LoggedEpoch
 from penstock.wire.messages import (
     CommitEpoch,
     EndEpoch,

@@ -179,6 +179,8 @@ class ReceiverInputDStream(InputDStream):
     is_received = True
     is_asked_each_batch = False
     transient = ("_empty",)
+    # Of the class: nodes of older checkpoints have none.
+    continuous: ContinuousOperation | None = None
 
     def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
         super().__init__(graph)
@@ -186,7 +188,6 @@ class ReceiverInputDStream(InputDStream):
         self.name = name
         self.is_named = False
         self.rate = RateMemory()
-        self.continuous: ContinuousOperation | None = None
         self._empty: RDD[Any] | None = None
         self._last_schema: pa.Schema | None = None
 

@@ -13,6 +13,8 @@ from penstock.streaming.dstream.stream_handle import T_co
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.tracker import EpochStatus
+
 
 class ReceiverDStream(RatedDStream[T_co]):
     """The records that a receiver stores.
@@ -83,6 +85,12 @@ class ReceiverDStream(RatedDStream[T_co]):
         """
         operation = ContinuousOperation.of(function, sink, epoch, parallelism, timeout, attempts)
         self._input.set_continuous(operation)
+
+    @property
+    def epochs(self) -> EpochStatus | None:
+        """Where the epochs of its `continuous` are; None without one, or while it does not run."""
+        engine = self._ssc._engine
+        return None if engine is None else engine.epochs().get(self.stream_id)
 
     def set_byte_rate(self, rate: str | float | None) -> None:
         """Limit the bytes that the receiver takes; as `set_rate`, with bytes for records.
