@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import gc
 import http.client
 import logging
 import threading
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 from penstock.clock import SystemClock
+from penstock.continuous import FunctionSink
 from penstock.event_loop import EventLoop
 from penstock.threads import OwnedThread, Repeated
 from penstock.wire.messages import StopReceiver
@@ -745,6 +747,33 @@ def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder
         tracker.server.stop()
 
 
+def continuous_task(heard: Heard, _: Once, patched: pytest.MonkeyPatch, folder: Path) -> None:
+    from penstock.continuous.task import ContinuousLaunch, _Attempt
+    from penstock.wire.messages import Subscribed, TaskFailed
+    from tests.receiver.conftest import SETTINGS
+    from tests.receiver.running import make_launch
+
+    tracker = Tracker()
+    try:
+        access: Any = SimpleNamespace(link=make_launch(b"", tracker, folder, SETTINGS).link)
+        attempt = _Attempt(ContinuousLaunch(0, 0, 1, "a", b"", access, 60.0, 60.0, 60.0, 1 << 20))
+        sent: list[Any] = []
+        patched.setattr(attempt._client, "ask", lambda message: Subscribed("source"))
+        patched.setattr(attempt._client, "send", sent.append)
+        patched.setattr(attempt, "_call_function", broken)
+        (called, _) = attempt._begin(lambda batch: batch, FunctionSink(print))
+        called.join(WAIT_S)
+        assert not called.is_alive()
+        # The driver hears of it, and the attempt ends.
+        assert isinstance(sent[0], TaskFailed)
+        assert SAID in sent[0].message
+        assert attempt._ended.wait(WAIT_S)
+        attempt._sink_work.put(None)
+    finally:
+        tracker.server.stop()
+        gc.unfreeze()
+
+
 # None: what is handed to it is awaited where it was handed over, or is over with the command, or
 # keeps its error for the test.
 PLACES: dict[str, Case | None] = {
@@ -754,6 +783,7 @@ PLACES: dict[str, Case | None] = {
     "blockstore/replicator.py:Replicator.__init__": copies,
     "blockstore/server.py:BlockServer.__init__": block_server_pool,
     "blockstore/server.py:BlockServer._register": None,
+    "continuous/task.py:_Attempt._begin": continuous_task,
     "event_loop.py:EventLoop.__init__": event_loop,
     "host/bounded.py:run_bounded": run_bounded,
     "host/spark_end.py:tell_of_silence": stop_watch,
@@ -834,6 +864,7 @@ PLACES: dict[str, Case | None] = {
     "streaming/scheduler/job_scheduler.py:JobScheduler.__init__": jobs,
     "streaming/scheduler/recurring_timer.py:RecurringTimer.__init__": timer,
     "testing/running.py:RunningReceiver.start": None,
+    "testing/sinks.py:_Process._step": None,
     "threads.py:Repeated.__init__": repeated,
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
     "tracker/cluster.py:SparkCluster.thread": cluster,

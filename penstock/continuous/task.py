@@ -62,7 +62,7 @@ class ContinuousTaskError(PenstockError):
     """An attempt of a task of a continuous stream ended otherwise than by its driver."""
 
 
-class NoColumnsError(PenstockError):
+class NoRecordBatchError(PenstockError):
     """A block holds pickled objects, of which there is no record batch."""
 
 
@@ -307,7 +307,7 @@ class _Attempt:
             place, info = work
             try:
                 found = self._output_of(function, info)
-            except NoColumnsError as error:
+            except NoRecordBatchError as error:
                 self._fail("its blocks have no columns", error, permanent=True)
                 return
             except Exception as error:  # noqa: BLE001 - the program's code; it is told
@@ -339,7 +339,7 @@ class _Attempt:
         with read_block(info, self._launch.access) as block:
             own = _own(block)
         if own.kind is BlockKind.PICKLED:
-            raise NoColumnsError(
+            raise NoRecordBatchError(
                 f"block {info.block_id} holds pickled objects: store bytes, text or Arrow, or "
                 "declare a schema on the receiver"
             )
