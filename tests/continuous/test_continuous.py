@@ -154,7 +154,11 @@ class FailsFirst:
         return doubled(batch)
 
 
-@pytest.mark.parametrize("hang", [False, True], ids=["raises", "hangs"])
+@pytest.mark.parametrize(
+    "hang",
+    [False, pytest.param(True, marks=pytest.mark.long)],
+    ids=["raises", "hangs"],
+)
 def test_a_function_that_fails_is_called_again_with_the_same_epoch(
     ssc: StreamingContext, tmp_path: Path, caplog: Any, hang: bool
 ) -> None:

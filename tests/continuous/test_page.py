@@ -16,6 +16,7 @@ from tests.bounds import HANG_S
 PAGE = Path(__file__).parents[2] / "docs" / "low-latency.md"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_program_of_the_page_writes_what_its_function_returns(tmp_path: Path) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)

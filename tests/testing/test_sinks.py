@@ -21,6 +21,7 @@ def lines(folder: Path) -> list[int]:
     return [json.loads(line)["n"] for path in files for line in path.read_text().splitlines()]
 
 
+@pytest.mark.long
 def test_files_hold(tmp_path: Path) -> None:
     report = sink_crash_test(FileSink(tmp_path, "jsonl"), lambda: lines(tmp_path), seed=1)
     assert sum(report.kills.values()) == 30
@@ -30,6 +31,7 @@ def test_files_hold(tmp_path: Path) -> None:
     assert report.records > 100
 
 
+@pytest.mark.long
 def test_a_database_holds(tmp_path: Path) -> None:
     path = tmp_path / "numbers.db"
     with sqlite3.connect(path) as connection:
@@ -84,7 +86,14 @@ class ShowsWhatIsPrepared(Wrong):
         pass
 
 
-@pytest.mark.parametrize("make", [Appends, ForgetsTheSource, ShowsWhatIsPrepared])
+@pytest.mark.parametrize(
+    "make",
+    [
+        Appends,
+        pytest.param(ForgetsTheSource, marks=pytest.mark.long),
+        pytest.param(ShowsWhatIsPrepared, marks=pytest.mark.long),
+    ],
+)
 def test_one_that_is_wrong_is_shown(tmp_path: Path, make: Callable[[Path], Sink]) -> None:
     with pytest.raises(ClaimNotHeldError, match="'exactly once' does not hold") as raised:
         sink_crash_test(make(tmp_path), lambda: lines(tmp_path), kills=8, seed=4)
