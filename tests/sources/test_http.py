@@ -551,6 +551,15 @@ def test_what_was_stored_stays_so_when_the_receiver_stops_in_the_same_moment() -
     assert asyncio.run(held()) == (None, 0)
 
 
+def test_what_becomes_durable_after_the_end_of_the_server_is_no_error() -> None:
+    async def made() -> _http_server.HttpServer:
+        receiver = HttpReceiver()
+        receiver.streamId = 0
+        return _http_server.HttpServer(receiver)
+
+    asyncio.run(made())._settle_soon([])
+
+
 def test_the_records_of_a_key_are_in_one_block_or_refused() -> None:
     settings = {"spark.penstock.block.maxSize": "64k"}
     body = b"\n".join([b"x" * 99] * 1000)
