@@ -122,6 +122,9 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("penstock-")}
 
 
+_told: set[threading.Thread] = set()
+
+
 def assert_nothing_left(
     application_id: str, before: set[threading.Thread] | None = None, *, timeout_s: float = 20.0
 ) -> None:
@@ -129,14 +132,19 @@ def assert_nothing_left(
 
     Threads that there were `before` are another's.
     """
-    left = [thread.name for thread in threads() - (before or set())]
-    assert not left, f"threads are left: {left}"
+    left = threads() - (before or set()) - _told
+    # Once: the next test in this process is another one.
+    _told.update(left)
+    assert not left, f"threads are left: {[thread.name for thread in left]}"
     await_that(
         f"no block server ({block_servers(application_id)})",
         lambda: not block_servers(application_id),
         timeout_s,
     )
-    assert not (files := memory_files(application_id)), f"memory files are left: {files}"
+    files = memory_files(application_id)
+    for file in files:
+        os.remove(os.path.join("/dev/shm", file))
+    assert not files, f"memory files are left: {files}"
     left_folders = {str(path): os.listdir(path) for path in scratch_folders(application_id)}
     for folder in left_folders:
         # The next test may run in the same application.
