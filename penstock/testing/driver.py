@@ -27,6 +27,7 @@ from penstock.wire.messages import (
     Message,
     Ok,
     ReceivedBlockInfo,
+    Refused,
     Registered,
     RegisterReceiver,
     ReportAddresses,
@@ -96,6 +97,7 @@ class TestDriver:
         self._known: set[str] = set()
         self._position = StandingPosition()
         self._starts = 0
+        self._attempt = ""
         self._peer: Peer | None = None
         self._is_held = False
         self._waiting: list[PendingReply] = []
@@ -134,9 +136,13 @@ class TestDriver:
         if isinstance(message, RegisterReceiver):
             self._peer = peer
             self._starts += 1
+            self._attempt = message.attempt
             self.events.append("registered")
             return Registered(self._starts << 32, self._position.value, None)
         if isinstance(message, AddBlock):
+            if message.attempt != self._attempt:
+                # Of a process that was killed: the next one has begun without it.
+                return Refused("a newer attempt is registered")
             for block in message.blocks:
                 if block.block_id not in self._known:
                     self._known.add(block.block_id)

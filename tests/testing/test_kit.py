@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.errors import IllegalStateError, PenstockError, SettingError
@@ -29,7 +30,7 @@ from penstock.testing import (
 from penstock.testing.crashes import STOPPED, _more_of, _told, _Trial
 from penstock.testing.driver import TestDriver
 from penstock.tracker.errors import ReceiverPickleError
-from penstock.wire.messages import AddBlock
+from penstock.wire.messages import AddBlock, Refused
 from tests.bounds import HANG_S
 
 pytestmark = pytest.mark.timeout(1200)
@@ -339,7 +340,18 @@ def test_a_block_that_is_reported_again_counts_once() -> None:
     with feed() as source, run_receiver(Lines(source.address), settings=SMALL) as running:
         running.wait_for_records(COUNT)
         driver: Any = running._driver
-        driver.on_message(driver._peer, AddBlock(0, "again", tuple(driver.blocks)))
+        driver.on_message(driver._peer, AddBlock(0, driver._attempt, tuple(driver.blocks)))
+        assert running.records == source.expected()
+
+
+def test_a_block_of_a_killed_attempt_does_not_count_once_the_next_one_is_registered() -> None:
+    """As its driver refuses it: what it has was stored again by the next one."""
+    with feed() as source, run_receiver(Lines(source.address), settings=SMALL) as running:
+        running.wait_for_records(COUNT)
+        driver: Any = running._driver
+        late = msgspec.structs.replace(driver.blocks[-1], block_id="late")
+        answer = driver.on_message(driver._peer, AddBlock(0, "killed", (late,)))
+        assert isinstance(answer, Refused)
         assert running.records == source.expected()
 
 
