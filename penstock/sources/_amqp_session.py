@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -233,10 +235,20 @@ def _us(seconds: int | None) -> int | None:
 
 
 def _text(value: Any) -> Any:
-    """Return a value as text; pika gives as bytes what is no UTF-8."""
-    if value is None:
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    """Return a header's name or value as text, a table or an array as JSON.
+
+    Pika gives as bytes what is no UTF-8, and integers of 64 bits as a type that shows itself
+    with an L.
+    """
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (dict, list, bool)):
+        return json.dumps(value, default=_text, ensure_ascii=False)
+    if isinstance(value, int):
+        return f"{value:d}"
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return None if value is None else str(value)
 
 
 def _headers(headers: dict[Any, Any] | None) -> list[tuple[Any, Any]] | None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import decimal
 import socket
 import time
 import uuid
@@ -191,7 +192,18 @@ def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> No
         "message_id": "m1",
         "content_type": "text/plain",
         "timestamp": 1_700_000_000,
-        "headers": {"number": 1, "text": "one", "bytes": b"\xff", "none": None},
+        "headers": {
+            "number": 1,
+            "text": "one",
+            "bytes": b"\xff",
+            "none": None,
+            # Pika gives an integer of 64 bits as a type of its own: RabbitMQ's counts are some.
+            "long": 2**40,
+            "flag": True,
+            "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
+            "decimal": decimal.Decimal("1.5"),
+            "deaths": [{"count": 2**40, "queue": "ü"}],
+        },
     }
     server.publish(queue, [b"payload"], **told)
     server.publish(queue, [b""], ids=False, timestamp=2**63)
@@ -209,6 +221,11 @@ def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> No
             {"key": "text", "value": "one"},
             {"key": "bytes", "value": "�"},
             {"key": "none", "value": None},
+            {"key": "long", "value": "1099511627776"},
+            {"key": "flag", "value": "true"},
+            {"key": "time", "value": "2020-01-01T00:00:00+00:00"},
+            {"key": "decimal", "value": "1.5"},
+            {"key": "deaths", "value": '[{"count": 1099511627776, "queue": "ü"}]'},
         ],
         "value": b"payload",
     }
