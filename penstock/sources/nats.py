@@ -29,7 +29,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -66,7 +66,7 @@ _ENVELOPE = pa.schema(
         ("subject", pa.string()),
         ("sequence", pa.int64()),
         ("time", pa.timestamp("us", "UTC")),
-        ("headers", pa.map_(pa.string(), pa.string())),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
     ]
 )
 
@@ -476,6 +476,20 @@ class _Message(NamedTuple):
     payload: bytes
 
 
+class _Headers(dict[str, str]):
+    """What the client makes of a message's headers, which has the last value of each name only.
+
+    Attributes:
+        all: Names and values in their order, as they were sent.
+    """
+
+    def __init__(self, found: Mapping[str, str], sent: bytes) -> None:
+        super().__init__(found)
+        _, *lines = sent.decode(errors="replace").split("\r\n")
+        pairs = [line.partition(":") for line in lines]
+        self.all = [(name, value.strip()) for name, colon, value in pairs if colon]
+
+
 class _Numbers:
     """Ranges of sequence numbers, in their order."""
 
@@ -573,9 +587,10 @@ class _Taken:
         # What the consumer gives for the first time it gives in the order of the stream.
         is_next = delivered == 1 and last_place and place == last_place + 1
         first = last + 1 if is_next else sequence
-        headers = list((message.headers or {}).items())
+        headers = cast("_Headers | None", message.headers)
+        pairs = headers.all if headers is not None else []
         return _Message(
-            sequence, first, pending, time_ns // 1000, message.subject, headers, message.data
+            sequence, first, pending, time_ns // 1000, message.subject, pairs, message.data
         )
 
     def note_durable(self, numbers: list[int]) -> None:
@@ -686,11 +701,14 @@ def _new_client(is_tls: bool) -> Client:
             return super()._connect_command()
 
         async def _process_headers(self, headers: Any) -> Any:
-            try:
-                return await super()._process_headers(headers)
-            except (ValueError, LookupError) as error:
-                _log.info("Headers of a message cannot be read: %r", error)
+            if not headers:
                 return None
+            try:
+                found = await super()._process_headers(headers)
+            except (ValueError, LookupError) as error:
+                _log.info("Headers of a message cannot be read by its client: %r", error)
+                found = None
+            return _Headers(found or {}, headers)
 
         def _build_message(
             self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Any

@@ -102,7 +102,7 @@ def test_the_envelope_comes_as_columns(server: NatsServer) -> None:
         assert running.discarded[0][0] == b"{"
         wait_until(lambda: not info(server).num_ack_pending, "acknowledgement")
     assert (record["subject"], record["sequence"], record["value"]) == ("s.a", 1, {"n": 7})
-    assert dict(record["headers"]) == {"kind": "x"}
+    assert record["headers"] == [{"key": "kind", "value": "x"}]
 
 
 def test_what_waits_for_its_block_is_not_given_again(server: NatsServer) -> None:
@@ -284,7 +284,13 @@ def test_subjects_and_headers_that_are_no_text_stop_nothing(server: NatsServer) 
     with socket.create_connection(("127.0.0.1", server.port)) as raw:
         raw.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n')
         raw.sendall(b"PUB s.\xff 3\r\none\r\n")
-        for head in (b"NATS/1.0\r\nkind: \xff\r\n\r\n", b"NATS/1.0 \xff\xff\r\n\r\n", b"\x00"):
+        twice = b"NATS/1.0\r\nTag: a\r\nTag: b: c\r\ntag:\r\n\r\n"
+        for head in (
+            twice,
+            b"NATS/1.0\r\nkind: \xff\r\n\r\n",
+            b"NATS/1.0 \xff\xff\r\n\r\n",
+            b"\x00",
+        ):
             raw.sendall(b"HPUB s.a %d %d\r\n%s2\r\n" % (len(head), len(head) + 1, head))
         raw.sendall(b"PING\r\n")
         raw.settimeout(HANG_S)
@@ -292,9 +298,12 @@ def test_subjects_and_headers_that_are_no_text_stop_nothing(server: NatsServer) 
             pass
     send(server, b"next")
     with run_receiver(reader(server, columns=True), settings=QUICK) as running:
-        found = running.wait_for_records(5)
-    assert [each["value"] for each in found] == [b"one", b"2", b"2", b"2", b"next"]
+        found = running.wait_for_records(6)
+    assert [each["value"] for each in found] == [b"one", b"2", b"2", b"2", b"2", b"next"]
     assert found[0]["subject"] == "s.\ufffd"
+    names_and_values = [[(h["key"], h["value"]) for h in each["headers"]] for each in found]
+    tags = [("Tag", "a"), ("Tag", "b: c"), ("tag", "")]
+    assert names_and_values == [[], tags, [("kind", "\ufffd")], [], [], []]
 
 
 def test_a_server_that_is_away_is_reported_at_once() -> None:
