@@ -522,13 +522,14 @@ def _payloads(content: Content) -> Sequence[bytes]:
 
 
 def _envelope(request: web.BaseRequest, key: str) -> tuple[Any, ...]:
-    headers = [
-        (_text(name.lower()), _text(value))
-        for name, value in request.headers.items()
-        if name.lower() not in _SECRET_HEADERS
-    ]
+    headers: dict[str, str] = {}
+    for given, value in request.headers.items():
+        name = _text(given.lower())
+        if name not in _SECRET_HEADERS:
+            # A header that is sent in several lines is one with a list (RFC 9110, 5.3).
+            headers[name] = f"{headers[name]}, {_text(value)}" if name in headers else _text(value)
     now = datetime.now(timezone.utc)
-    return _text(request.path), headers, now, _text(key) or None, request.remote
+    return _text(request.path), list(headers.items()), now, _text(key) or None, request.remote
 
 
 def _text(given: str) -> str:
