@@ -172,7 +172,9 @@ def crash_test(
     points = list(CRASH_POINTS)
     while done.total() < kills:
         chance.shuffle(points)
-        plan = [(point, chance.randint(1, _MOST_TIMES)) for point in points[: chance.randint(1, 3)]]
+        # Where little is stored, or late, a step is reached less often, and if one waits for it.
+        most, trial.patience = max(1, _MOST_TIMES - barren), 1 + barren
+        plan = [(point, chance.randint(1, most)) for point in points[: chance.randint(1, 3)]]
         if rounds % 2 == 0:
             plan.insert(chance.randint(0, len(plan)), (STOPPED, chance.randint(1, _MOST_TIMES)))
         outcome = trial.run(plan)
@@ -228,7 +230,11 @@ def _shortest(
 
 
 class _Trial(Generic[S]):
-    """Runs rounds: a source, some kills, and an attempt that stores what is left."""
+    """Runs rounds: a source, some kills, and an attempt that stores what is left.
+
+    Attributes:
+        patience: How many times as long as usual an attempt waits for more.
+    """
 
     def __init__(
         self,
@@ -241,6 +247,7 @@ class _Trial(Generic[S]):
         self._source = source
         self._settings = {"spark.streaming.receiverRestartDelay": "100", **settings}
         self._idle_s = idle_s
+        self.patience = 1
 
     def run(self, plan: list[Kill]) -> _Outcome:
         with tempfile.TemporaryDirectory() as folder, self._source() as source:
@@ -316,7 +323,7 @@ class _Trial(Generic[S]):
                 _await_start(driver, starts, has_ended)
                 idle_looks = 0
             # What comes twice, and the acknowledgements, come after all there is.
-            if idle_looks * _LOOK_S > (_AFTER_S if has_all else self._idle_s):
+            if idle_looks * _LOOK_S > self.patience * (_AFTER_S if has_all else self._idle_s):
                 return
 
 

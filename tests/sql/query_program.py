@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from penstock.sql import ReceiverHost
@@ -119,6 +120,24 @@ def main(config: dict[str, Any]) -> None:
         writer.option("checkpointLocation", str(folder / f"cp-{name}"))
     queries = {name: writer.start() for name, writer in writers.items()}
     say("started")
+
+    def finish(name: str) -> None:
+        while True:
+            if not queries[name].isActive:
+                queries[name] = writers[name].start()
+            try:
+                # It may return for a trigger that had asked for the end of the stream before this
+                # call: such a one is over when the second call begins.
+                queries[name].processAllAvailable()
+                queries[name].processAllAvailable()
+            except StreamingQueryException as error:
+                if _NO_PROCESSOR not in str(error):
+                    raise
+                time.sleep(random.uniform(0, _PAUSE_S))
+            else:
+                queries[name].stop()
+                return
+
     is_held = reads = False
     late = dict.fromkeys(queries, 0)
     again_s: dict[str, float] = {}
@@ -145,14 +164,8 @@ def main(config: dict[str, Any]) -> None:
             is_held = True
             say("held")
         time.sleep(0.1)
-    for name, query in queries.items():
-        if not query.isActive:
-            query = writers[name].start()
-        # It may return for a trigger that had asked for the end of the stream before this call:
-        # such a one is over when the second call begins.
-        query.processAllAvailable()
-        query.processAllAvailable()
-        query.stop()
+    for name in queries:
+        finish(name)
     stream = host.streams()["numbers"]
     host.stop()
     found = [int(row[0]) for row in spark.read.parquet(str(folder / "parquet")).collect()]

@@ -27,7 +27,7 @@ from penstock.testing import (
     crash_test,
     run_receiver,
 )
-from penstock.testing.crashes import STOPPED, _more_of, _told, _Trial
+from penstock.testing.crashes import STOPPED, _more_of, _Outcome, _told, _Trial
 from penstock.testing.driver import TestDriver
 from penstock.tracker.errors import ReceiverPickleError
 from penstock.wire.messages import AddBlock, Refused
@@ -499,6 +499,24 @@ def test_a_claim_that_does_not_hold_is_shown_with_what_the_receiver_reported() -
             idle_s=1,
         )
     assert raised.value.missing == ("7",)
+
+
+def test_rounds_that_come_to_no_step_are_followed_by_more_patient_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A step may be reached once only, and late."""
+    asked: list[tuple[int, int]] = []
+
+    class Barren(_Trial[Any]):
+        def run(self, plan: list[Any]) -> _Outcome:
+            asked.append((self.patience, max(no for point, no in plan if point != STOPPED)))
+            return _Outcome((), [], 0, [], [], ())
+
+    monkeypatch.setattr("penstock.testing.crashes._Trial", Barren)
+    with pytest.raises(ReceiverTestError, match="comes to no step"):
+        crash_test(Lines, feed, claim="at least once", kills=1)
+    assert [patience for patience, _ in asked] == list(range(1, 12))
+    assert all(no <= max(1, 5 - patience) for patience, no in asked)
 
 
 class FromBytes:
