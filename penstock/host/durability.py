@@ -140,8 +140,8 @@ def choose_durability(
         scratch_parent: Where an application may have a scratch folder.
 
     Raises:
-        SettingError: The settings contradict each other, or the checkpoint directory is neither
-            on a local file system nor on HDFS.
+        SettingError: The settings contradict each other, or the checkpoint directory is
+            neither on a local file system nor on HDFS or S3.
     """
     scratch = os.path.join(scratch_parent, f"penstock-{application_id}")
     checkpoint = None if checkpoint_directory is None else checkpoint_address(checkpoint_directory)
