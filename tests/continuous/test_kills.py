@@ -64,19 +64,19 @@ def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Ran
 
 
 @pytest.mark.parametrize(
-    ("seed", "master"),
+    ("seed", "master", "runs"),
     [
-        (1, "local[9]"),
-        pytest.param(2, "local-cluster[2,5,1024]", marks=pytest.mark.exhaustive),
-        pytest.param(3, "local[9]", marks=pytest.mark.exhaustive),
-        pytest.param(4, "local-cluster[2,5,1024]", marks=pytest.mark.exhaustive),
+        (1, "local[9]", 3),
+        pytest.param(2, "local-cluster[2,5,1024]", 5, marks=pytest.mark.exhaustive),
+        pytest.param(3, "local[9]", 5, marks=pytest.mark.exhaustive),
+        pytest.param(4, "local-cluster[2,5,1024]", 5, marks=pytest.mark.exhaustive),
     ],
 )
 def test_every_sink_is_exact_and_in_order_whatever_is_killed(
-    tmp_path: Path, seed: int, master: str
+    tmp_path: Path, seed: int, master: str, runs: int
 ) -> None:
     chance = random.Random(seed)
-    count = 30_000
+    count = 6_000 * runs
     with sqlite3.connect(tmp_path / "numbers.db") as connection:
         connection.execute("CREATE TABLE numbers (n INTEGER)")
     kinds: Sequence[str] = ("worker", "receiver")
@@ -97,7 +97,7 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
         None,
         None,
     ]
-    for number, moment in enumerate(moments):
+    for number, moment in enumerate(moments[:runs]):
         run = {**config, "driver_at": moment, "parallelism": 2 + number % 2, "seed": seed + number}
         with driver_process(tmp_path, run, module="tests.continuous.program") as driver:
             driver.wait_for("started")
