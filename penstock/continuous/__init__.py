@@ -51,7 +51,14 @@ from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
     from penstock.continuous.operation import ContinuousOperation
-    from penstock.continuous.sinks import DatabaseSink, Epoch, FileSink, FunctionSink, Sink
+    from penstock.continuous.sinks import (
+        DatabaseSink,
+        Epoch,
+        FileSink,
+        FunctionSink,
+        Sink,
+        SinkError,
+    )
     from penstock.continuous.task import ContinuousLaunch, ContinuousTaskError, run_task
 
 __all__ = [
@@ -63,6 +70,7 @@ __all__ = [
     "FileSink",
     "FunctionSink",
     "Sink",
+    "SinkError",
     "run_task",
 ]
 
@@ -75,6 +83,7 @@ _MODULES = {
     "FileSink": "sinks",
     "FunctionSink": "sinks",
     "Sink": "sinks",
+    "SinkError": "sinks",
     "run_task": "task",
 }
 

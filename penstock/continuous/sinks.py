@@ -6,8 +6,11 @@ part of an epoch: to prepare, and to commit; `Epoch.name` names the part for goo
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import math
 import os
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -113,11 +116,14 @@ class FileSink(Sink):
 
     It is written and synced under a name that begins with a dot, which readers of such folders pass
     over, and gets its own by a rename: ``part-<source>-<epoch>-<part>.parquet``. One that is there
-    already is left as it is.
+    already is left as it is: that takes a folder with hard links, and in one without the stream is
+    given up before its first epoch.
 
     Args:
         path: The folder, made when it is missing. All hosts with tasks must see it.
-        format: ``parquet``, ``arrow`` (Arrow's IPC file) or ``jsonl`` (a JSON object a line).
+        format: ``parquet``, ``arrow`` (Arrow's IPC file) or ``jsonl`` (a JSON object a line). What
+            JSON has no form for is there as Spark writes it: bytes in base64, ``"NaN"`` and
+            ``"Infinity"`` as text, maps as objects, times in ISO 8601.
 
     Raises:
         TypeError, ValueError: An argument is not accepted.
@@ -146,6 +152,30 @@ class FileSink(Sink):
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(os.path.join(self._folder, name))
         self._task = task
+        self._check_links(source)
+
+    def _check_links(self, source: str) -> None:
+        """Find out whether a file can get its name without taking it from another one.
+
+        Raises:
+            SinkError: It cannot.
+        """
+        name = os.path.join(self._folder, f".part-{source}-{uuid.uuid4().hex}")
+        first, second = (f"{name}.{which}.{self._task}.new" for which in "ab")
+        with open(first, "wb"):
+            pass
+        try:
+            os.link(first, second)
+        except OSError as error:
+            raise SinkError(
+                f"the file system of {self._folder} has no hard links ({error.strerror}), by which "
+                "a FileSink gives a file its name just once: use a folder on another one (a local "
+                "disk, NFS), or write the files with a Sink of your own"
+            ) from error
+        else:
+            os.remove(second)
+        finally:
+            os.remove(first)
 
     def prepare(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
         """Write and sync the file."""
@@ -197,14 +227,43 @@ def _write_jsonl(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
     import json
 
     for batch in batches:
-        for row in batch.to_pylist():
-            # What JSON has no form for, such as times, is written as text.
-            file.write(json.dumps(row, default=_as_text, ensure_ascii=False).encode() + b"\n")
+        names = batch.schema.names
+        if len(set(names)) < len(names):
+            raise ValueError(f"two columns have one name, which JSON cannot have: {names}")
+        columns = [
+            [_as_json(value, column.type) for value in column.to_pylist()]
+            for column in batch.columns
+        ]
+        for row in zip(*columns, strict=True):
+            line = json.dumps(
+                dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False
+            )
+            file.write(line.encode() + b"\n")
 
 
-def _as_text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+def _as_json(value: Any, kind: pa.DataType) -> Any:
+    """Return what stands for a value in JSON, as Spark's writer of JSON has it.
 
+    Decimals, durations and what else JSON has no form for are text.
+    """
+    import pyarrow as pa
+
+    if isinstance(value, float):
+        return value if math.isfinite(value) else _NOT_FINITE[str(value)]
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if pa.types.is_map(kind):
+        return {str(_as_json(k, kind.key_type)): _as_json(v, kind.item_type) for k, v in value}
+    if isinstance(value, list):
+        return [_as_json(item, kind.value_type) for item in value]
+    if isinstance(value, dict):
+        return {field.name: _as_json(value[field.name], field.type) for field in kind}
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 _WRITERS: dict[str, Callable[[BinaryIO, Sequence[pa.RecordBatch]], None]] = {
     "parquet": _write_parquet,
@@ -214,7 +273,10 @@ _WRITERS: dict[str, Callable[[BinaryIO, Sequence[pa.RecordBatch]], None]] = {
 
 
 class SinkError(PenstockError):
-    """A sink finds what it cannot go on with."""
+    """A sink finds what it cannot go on with; another attempt would find the same.
+
+    The stream is given up at once, and what was received stays in the log.
+    """
 
 
 class DatabaseSink(Sink):

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
-from penstock.continuous.sinks import Epoch, Sink
+from penstock.continuous.sinks import Epoch, Sink, SinkError
 from penstock.errors import PenstockError, encodable, typed_text
 from penstock.receiver.launch import executor_id, host_name
 from penstock.threads import OwnedThread
@@ -379,7 +379,7 @@ class _Attempt:
         except WireError as error:
             self._end(f"the driver is gone: {error}")
         except Exception as error:  # noqa: BLE001 - the program's code; it is told
-            self._fail("the sink failed", error)
+            self._fail("the sink failed", error, permanent=isinstance(error, SinkError))
         finally:
             with contextlib.suppress(Exception), self._sink_call.timed():
                 sink.close()

@@ -67,7 +67,7 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 
 from pyspark import StorageLevel
 
-from penstock.continuous import DatabaseSink, Epoch, FileSink, FunctionSink, Sink
+from penstock.continuous import DatabaseSink, Epoch, FileSink, FunctionSink, Sink, SinkError
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
 from penstock.streaming.checkpoint.errors import (
@@ -143,6 +143,7 @@ __all__ = [
     "ReceiverWaits",
     "SchedulerStatistics",
     "Sink",
+    "SinkError",
     "SparkEndedError",
     "State",
     "StateNotSetError",

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import errno
 import json
+import math
+import os
 import pickle
 import sqlite3
 from pathlib import Path
@@ -12,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.streaming import DatabaseSink, Epoch, FileSink, FunctionSink, Sink
+from penstock.streaming import DatabaseSink, Epoch, FileSink, FunctionSink, Sink, SinkError
 
 SOURCE = "0123456789abcdef" * 2
 
@@ -87,6 +92,66 @@ def test_a_part_without_rows_is_no_file(tmp_path: Path) -> None:
     sink = opened(FileSink(tmp_path))
     sink.prepare(epoch(), [])
     sink.commit(epoch(), [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_json_lines_say_what_spark_says(sc: Any, tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession(sc)
+    schema = (
+        "raw binary, n double, list array<double>, map map<string,binary>, "
+        "pair struct<text:string,raw:binary>, flag boolean, day date, "
+        "moment timestamp, price decimal(10,2), none string"
+    )
+    moment = datetime.datetime(2024, 1, 2, 3, 4, 5, 678000, datetime.timezone.utc)
+    first = (
+        bytearray(b"\xff\x00ab"),
+        math.nan,
+        [math.inf, -math.inf, 1.5, None],
+        {"a": bytearray(b"\xfe")},
+        ("é", bytearray(b"")),
+        True,
+        datetime.date(2024, 1, 2),
+        moment,
+        decimal.Decimal("1.50"),
+        None,
+    )
+    second = (bytearray(b"plain"), 1.25, [], {}, (None, None), False, None, None, None, "x")
+    frame = spark.createDataFrame([first, second], schema)
+    sink = opened(FileSink(tmp_path / "ours", "jsonl"))
+    given = frame.toArrow().to_batches()
+    sink.prepare(epoch(), given)
+    sink.commit(epoch(), given)
+    (file,) = seen(tmp_path / "ours")
+    frame.coalesce(1).write.option("ignoreNullFields", False).json(str(tmp_path / "spark"))
+    (written,) = (tmp_path / "spark").glob("part-*.json")
+    as_text = {"moment", "price"}  # Spark cuts times to milliseconds, and has decimals as numbers.
+    ours, theirs = (
+        [{k: v for k, v in row.items() if k not in as_text} for row in found]
+        for found in (read(file), [json.loads(line) for line in written.read_text().splitlines()])
+    )
+    assert ours == theirs
+    back = spark.read.schema(schema).json(str(file))
+    assert repr(back.collect()) == repr(frame.collect())
+
+
+def test_columns_of_one_name_are_refused_by_json(tmp_path: Path) -> None:
+    sink = opened(FileSink(tmp_path, "jsonl"))
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
+    with pytest.raises(ValueError, match="two columns have one name"):
+        sink.prepare(epoch(), [twice])
+
+
+def test_a_folder_without_hard_links_is_refused_at_once(tmp_path: Path, monkeypatch: Any) -> None:
+    def refuse(*_: Any) -> None:
+        # As FAT and most of FUSE do; neither can be mounted everywhere that tests run.
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(SinkError, match=r"no hard links .*use a folder on another one"):
+        opened(FileSink(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
