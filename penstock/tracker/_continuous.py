@@ -75,6 +75,10 @@ released; and after so long without an epoch the last one is noted to be where i
 
 _STOP_S = 10.0
 
+_NOBODYS_FAULT = "unrelated to the running tasks"
+"""In what Spark says of an executor that was taken away; it does not count that either
+(``ExecutorLossReason.scala``)."""
+
 _log = logging.getLogger("penstock.tracker")
 
 
@@ -95,12 +99,16 @@ class _Task:
         peer: Its connection, once it has subscribed.
         prepared: The last epoch that it has ready.
         committed: The last epoch that is where it belongs, as far as it is this task's.
+        failures: Its failures since the last epoch.
+        has_failed: Whether that of the newest attempt is among them.
     """
 
     attempt: str = ""
     peer: Peer | None = None
     prepared: int = -1
     committed: int = -1
+    failures: int = 0
+    has_failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,6 @@ class _Epochs:
         self._drains = False
         self._is_over = False
         self._released_s = time.monotonic()
-        self._failures = 0
         self._records = 0
 
     def _begin(self) -> tuple[int, LoggedEpoch]:
@@ -264,7 +271,7 @@ class _Epochs:
         """Fence the attempts of a task before this one; from any thread."""
         with self._changed:
             task = self._tasks[number]
-            task.attempt, task.peer = attempt, None
+            task.attempt, task.peer, task.has_failed = attempt, None, False
             # What it had prepared was in its memory.
             task.prepared = min(task.prepared, self._epoch.number)
 
@@ -329,8 +336,8 @@ class _Epochs:
         with self._changed:
             self._start, self._epoch = start, epoch
             self._state = _State.LOGGED
-            self._failures = 0
             for task in self._tasks:
+                task.failures = 0
                 # One that died meanwhile has another attempt, which is sent the epoch as logged.
                 if task.peer is not None:
                     task.peer.send(CommitEpoch(number))
@@ -381,20 +388,49 @@ class _Epochs:
 
     def failed(self, message: TaskFailed) -> None:
         """Count a failure of the function or the sink, and give up after too many."""
-        text = f"Task {message.task} of continuous stream {self.name}: {message.message}"
+        if self._task_of(message) is not None:
+            self._count(message.task, message.message, message.error, message.permanent)
+
+    def died(self, number: int, why: str, error: str) -> bool:
+        """Count an attempt that ended without a word; whether it had something to do.
+
+        An executor that is taken away while nothing comes is nobody's failure. Called on the thread
+        of the task's job, between two attempts.
+        """
         with self._changed:
-            if self._task_of(message) is None or self._is_over:
+            newest, task = self._epoch, self._tasks[number]
+            has_newest = self._state is not _State.LOGGED or task.committed == newest.number
+            start = newest.end if has_newest else self._start
+            if start >= self._pushed:
+                return False
+            why = (
+                f"{why} (in epoch {newest.number + has_newest}, whose blocks have the places from "
+                f"{start} to {self._pushed - 1})"
+            )
+        self._count(number, why, error, permanent=False)
+        return True
+
+    def _count(self, number: int, what: str, error: str, permanent: bool) -> None:
+        text = f"Task {number} of continuous stream {self.name}: {what}"
+        with self._changed:
+            task, most = self._tasks[number], self.operation.attempts
+            if task.has_failed or self._is_over:
                 return
-            self._failures += 1
-            failures, most = self._failures, self.operation.attempts
+            task.has_failed = True
+            task.failures += 1
+            failures = task.failures
         self._limited_log.log(
             f"{text} (failure {failures} of {most} since the last epoch)",
-            about=message.task,
-            trace=message.error,
+            about=number,
+            trace=error,
         )
-        if message.permanent or failures >= most:
-            times = "" if message.permanent else f"{failures} times without an epoch between; "
-            self.give_up(f"{text}; {times}what was received stays in the log", message.error)
+        if permanent or failures >= most:
+            times = "" if permanent else f"{failures} times without an epoch between; "
+            self.give_up(
+                f"{text}; {times}what was received stays in the log: a program whose function gets "
+                "past it, or leaves it out, goes on there",
+                error,
+            )
 
     def give_up(self, message: str, error: str) -> None:
         """End the tasks for good, and tell why."""
@@ -422,9 +458,8 @@ class _Epochs:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    @property
     def is_over(self) -> bool:
-        """Whether no task is to run any more."""
+        """Return whether no task is to run any more."""
         with self._changed:
             return self._is_over
 
@@ -475,7 +510,8 @@ class _Epochs:
                 or (self._state is _State.ENDED and task.prepared <= number)
             )
             committed = number - (self._state is _State.LOGGED)
-            return EpochStatus(number, committed, self._records, self._failures, waiting)
+            failures = sum(task.failures for task in self._tasks)
+            return EpochStatus(number, committed, self._records, failures, waiting)
 
 
 class ContinuousStreams:
@@ -625,7 +661,7 @@ class ContinuousStreams:
 
     def launch(self, epochs: _Epochs, number: int) -> Launch | None:
         """Prepare a new attempt of a task; None when none is to run."""
-        if epochs.is_over:
+        if epochs.is_over():
             return None
         settings = self._settings
         attempt = uuid.uuid4().hex
@@ -647,20 +683,21 @@ class ContinuousStreams:
 
     def ended(self, epochs: _Epochs, number: int, error: Exception | None) -> Next:
         """Take note of a job's end and say whether the task starts again."""
-        if epochs.is_over:
+        if epochs.is_over():
             return Next.DONE
         trace = text_of_job(error) if error is not None else ""
         if is_end_of_spark(error, trace, self._cluster):
             self._listeners.ended_with_spark(epochs.stream_id, trace)
             return Next.DONE
-        if trace and ContinuousTaskError.__name__ not in trace:
-            # Else the task has told of it itself.
-            self._limited_log.log(
-                f"The job of task {number} of continuous stream {epochs.name} failed: "
-                f"{headline(trace)}",
-                about=(epochs.stream_id, number),
-            )
-        return Next.START_AGAIN
+        if ContinuousTaskError.__name__ not in trace:
+            # Else the task told of it itself. On a cluster Spark tries again, and tells nothing.
+            why = headline(trace) if trace else "its process or its executor ended without a word"
+            if _NOBODYS_FAULT in trace or not epochs.died(number, why, trace):
+                self._limited_log.log(
+                    f"The job of task {number} of continuous stream {epochs.name} failed: {why}",
+                    about=(epochs.stream_id, number),
+                )
+        return Next.DONE if epochs.is_over() else Next.START_AGAIN
 
     def thread_died(self, epochs: _Epochs, error: BaseException) -> None:
         """Tell the user of a defect, or of the end of Spark that came between two jobs."""

@@ -19,6 +19,7 @@ from penstock.streaming import (
     ContinuousStreamError,
     FileSink,
     FunctionSink,
+    SinkError,
     StreamGraphError,
     StreamingContext,
 )
@@ -193,6 +194,45 @@ def test_one_that_fails_for_good_is_given_up_and_told(
     report = ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert report is not None
     assert list(report.waiting_records.values()) == [300]
+
+
+def dies_of_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if "7" in batch.column(0).to_pylist():
+        os._exit(3)
+    return doubled(batch)
+
+
+def test_a_function_that_ends_its_process_is_given_up_and_told_where(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    stream = ssc.receiverStream(numbers(8, block_s=0.05), "clicks")
+    stream.continuous(dies_of_seven, sink=FileSink(tmp_path, "jsonl"), epoch=0.01, attempts=3)
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="its process ended without a word") as raised:
+        ssc.awaitTermination(HANG_S)
+    status = stream.epochs
+    assert status is not None
+    assert status.failures == 3
+    said = str(raised.value).splitlines()[0]
+    assert "3 times without an epoch between" in said
+    assert f"in epoch {status.number + 1}, whose blocks have the places from " in said
+    assert "a program whose function gets past it, or leaves it out, goes on there" in said
+
+
+class Refuses(FileSink):
+    def open(self, source: str, task: int) -> None:
+        raise SinkError("the file system has no hard links")
+
+
+def test_a_sink_that_cannot_go_on_is_given_up_at_once(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    ssc.receiverStream(numbers(10)).continuous(doubled, sink=Refuses(tmp_path))
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="the file system has no hard links") as raised:
+        ssc.awaitTermination(HANG_S)
+    assert "what was received stays in the log" in str(raised.value)
+    assert "times" not in str(raised.value).splitlines()[0]
 
 
 def test_objects_without_columns_are_refused_with_what_to_do(

@@ -76,8 +76,8 @@ class ReceiverDStream(RatedDStream[T_co]):
             epoch: How long an epoch is, as Spark writes times, or in seconds.
             parallelism: How many tasks share the blocks; with one, all are in order.
             timeout: How long one call of the function or the sink may take; then its process ends.
-            attempts: So many failures without an epoch between end it, and `awaitTermination`
-                raises `ContinuousStreamError`.
+            attempts: So many failures of a task without an epoch between end it, and
+                `awaitTermination` raises `ContinuousStreamError`.
 
         Raises:
             TypeError, ValueError: An argument is not accepted.
