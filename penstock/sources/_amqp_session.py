@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ _STEP_S = 1.0
 _ID_BYTES = 8
 _LAST_S = 253_402_300_799
 """The end of the year 9999."""
+_LEVELS = 32
+"""A header is shown so deep; one that is nested too deeply for Python would end each attempt."""
 _STREAM_OFFSET = "x-stream-offset"
 _ACCESS_REFUSED, _RESOURCE_LOCKED = 403, 405
 _REFUSALS = (ProbableAuthenticationError, ProbableAccessDeniedError)
@@ -243,12 +246,25 @@ def _text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, (dict, list, bool)):
-        return json.dumps(value, default=_text, ensure_ascii=False)
+        return json.dumps(_plain(value), ensure_ascii=False)
     if isinstance(value, int):
         return f"{value:d}"
     if isinstance(value, datetime):
         return value.isoformat()
     return None if value is None else str(value)
+
+
+def _plain(value: Any, levels: int = _LEVELS) -> Any:
+    """Return what JSON has for a value: text for what it has nothing for, as NaN."""
+    if isinstance(value, (dict, list)) and not levels:
+        return "..."
+    if isinstance(value, dict):
+        return {_text(name): _plain(each, levels - 1) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each, levels - 1) for each in value]
+    if value is None or isinstance(value, int):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else _text(value)
 
 
 def _headers(headers: dict[Any, Any] | None) -> list[tuple[Any, Any]] | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import decimal
+import math
 import socket
 import time
 import uuid
@@ -186,6 +187,21 @@ def test_a_server_that_waits_no_longer_for_acknowledgements_is_reported_and_aske
         assert running.records == numbers(20)
 
 
+def test_headers_that_json_has_nothing_for_are_no_reason_not_to_take_a_message(
+    server: RabbitMQ,
+) -> None:
+    queue = a_queue(server)
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    server.publish(queue, [b"payload"], headers={"deep": deep, "names": {b"\xff": b"\xff"}})
+    with run_receiver(a_receiver(server, queue, columns=True), settings=FAST) as running:
+        headers = {each["key"]: each["value"] for each in running.wait_for_records(1)[0]["headers"]}
+    assert headers["names"] == '{"�": "�"}'
+    assert headers["deep"].strip("[]") == '"..."'
+    assert _amqp_session._text([math.inf, math.nan, 1.5]) == '["inf", "nan", 1.5]'
+
+
 def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> None:
     queue = a_queue(server)
     told = {
@@ -202,7 +218,7 @@ def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> No
             "flag": True,
             "time": datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc),
             "decimal": decimal.Decimal("1.5"),
-            "deaths": [{"count": 2**40, "queue": "ü"}],
+            "deaths": [{"count": 2**40, "queue": "ü", "none": [None, False]}],
         },
     }
     server.publish(queue, [b"payload"], **told)
@@ -225,7 +241,10 @@ def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> No
             {"key": "flag", "value": "true"},
             {"key": "time", "value": "2020-01-01T00:00:00+00:00"},
             {"key": "decimal", "value": "1.5"},
-            {"key": "deaths", "value": '[{"count": 1099511627776, "queue": "ü"}]'},
+            {
+                "key": "deaths",
+                "value": '[{"count": 1099511627776, "queue": "ü", "none": [null, false]}]',
+            },
         ],
         "value": b"payload",
     }
