@@ -18,7 +18,7 @@ All settings are Spark configuration: set them on `SparkConf`, with `spark-submi
 that an input needs, when it is made). An unknown `spark.penstock.*` key, or a value that is not
 accepted, is a `SettingError` then, which names the key and what is accepted. Keys of Spark
 Streaming that have no effect here are named in one warning.
-`penstock settings [KEY]` prints this table, or the lines of some keys, in a terminal.
+`penstock settings [KEY]` prints this table, or a part of it.
 
 Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
 `512k`, `64m`, `1g` (powers of 1024); `true`, `false`. Of a bare number the last column has the
@@ -63,7 +63,9 @@ def reference_page() -> str:
         [
             _OPENING,
             "## Spark Streaming's settings\n",
-            "Names, defaults and units are Spark's.\n",
+            "Names and units are Spark's, and so are the defaults, except those of "
+            "`gracefulStopTimeout`\n(Spark's is ten batch intervals) and of "
+            "`receiver.writeAheadLog.enable` (false).\n",
             _table(line for line in table if line.key.startswith(SPARK_PREFIX)),
             "## Penstock's settings\n",
             _table(line for line in table if line.key.startswith(OWN_PREFIX)),
