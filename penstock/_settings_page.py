@@ -21,13 +21,15 @@ Streaming that have no effect here are named in one warning.
 `penstock settings [KEY]` prints this table, or a part of it.
 
 Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
-`512k`, `64m`, `1g` (powers of 1024); `true`, `false`. Of a bare number the last column has the
-unit. Rates are written as the `limits` library has them: `10000/second`, `600000 per minute`.
+`512k`, `64m`, `1g` (powers of 1024); `true`, `false`. A bare number is a time in the unit that the
+last column has, or a size in bytes. Rates are written as the `limits` library has them:
+`10000/second`, `600000 per minute`.
 """
 
 _SHORTER = (
-    (r"^(a time) of at least 1 ms such as .*? \(a bare number counts (\w+)\)$", r"\1 (bare: \2)"),
-    (r"^(a (?:time|size) .*?) such as .*? \(a bare number counts (\w+)\)$", r"\1 (bare: \2)"),
+    (r"^a (time) of at least 1 ms such as .*? \(a bare number counts (\w+)\)$", r"\1 (\2)"),
+    (r"^a (time .*?) such as .*? \(a bare number counts (\w+)\)$", r"\1 (\2)"),
+    (r"^a (size .*?) such as .*? \(a bare number counts bytes\)$", r"\1"),
     (r"^a whole number from (\d+) to 2147483647 \(of (.*), without a unit sign\)$", r"\2, from \1"),
     (r"^a whole number from (\d+ to \d+) \(of (.*), without a unit sign\)$", r"\2, from \1"),
     (r"^an absolute path .*, or a folder on HDFS.*$", "a path, or one on HDFS or S3"),
