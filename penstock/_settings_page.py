@@ -26,6 +26,11 @@ last column has, or a size in bytes. Rates are written as the `limits` library h
 `10000/second`, `600000 per minute`.
 """
 
+_SPARKS = """\
+Names and units are Spark's, and so are the defaults, except those of `gracefulStopTimeout`
+(Spark's is ten batch intervals) and of `receiver.writeAheadLog.enable` (false).
+"""
+
 _SHORTER = (
     (r"^a (time) of at least 1 ms such as .*? \(a bare number counts (\w+)\)$", r"\1 (\2)"),
     (r"^a (time .*?) such as .*? \(a bare number counts (\w+)\)$", r"\1 (\2)"),
@@ -65,9 +70,7 @@ def reference_page() -> str:
         [
             _OPENING,
             "## Spark Streaming's settings\n",
-            "Names and units are Spark's, and so are the defaults, except those of "
-            "`gracefulStopTimeout`\n(Spark's is ten batch intervals) and of "
-            "`receiver.writeAheadLog.enable` (false).\n",
+            _SPARKS,
             _table(line for line in table if line.key.startswith(SPARK_PREFIX)),
             "## Penstock's settings\n",
             _table(line for line in table if line.key.startswith(OWN_PREFIX)),
