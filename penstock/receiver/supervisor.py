@@ -356,7 +356,8 @@ class ReceiverSupervisor:
         if self._generator is None:
             self._make_generator(answer.first_block_number)
         self._receiver._take_position(answer.last_position)
-        return True
+        # The store may have taken long to open.
+        return self._attempt.stop is None
 
     def _open_storage(self) -> BlockStore:
         """Open the block store: once the driver knows the attempt, so that its files are let go."""

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from penstock.blockstore import BlockStore
 from penstock.receiver import (
     ExitKind,
     Receiver,
     ReceiverContext,
     ReceiverFailedError,
+    ReceiverLaunch,
     ReceiverNotAttachedError,
     ReceiverStoppedError,
 )
@@ -363,6 +365,23 @@ def test_a_receiver_that_the_driver_refuses_ends_quietly_and_leaves_no_file(
     assert run(Quiet(shared)).join() is None
     assert shared.events == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_receiver_that_is_stopped_while_its_block_store_opens_is_not_started(
+    run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may open for a minute, where HDFS is away."""
+    open_storage = ReceiverLaunch.open_storage
+
+    def told_meanwhile(launch: ReceiverLaunch, host: str, find: Any, on_error: Any) -> BlockStore:
+        tracker.send(StopReceiver())
+        find(()).result(WAIT_S)  # Behind it.
+        return open_storage(launch, host, find, on_error)
+
+    monkeypatch.setattr(ReceiverLaunch, "open_storage", told_meanwhile)
+    assert run(Quiet(shared)).join() is None
+    assert shared.events == []
+    assert [told.message for told in tracker.of(DeregisterReceiver)] == ["Stopped by driver"]
 
 
 def test_an_attempt_whose_blocks_are_refused_ends(
