@@ -21,8 +21,9 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.blockstore`: storing, serving, finding and reading sealed blocks.
 * `penstock.receiver`: `Receiver`, its supervisor, the block generator, the rate limiter.
 * `penstock.tracker`: the driver's ledger of received blocks, the receivers' states and placement.
-* `penstock.rates`: estimators of the rate that whoever processes records can do.
-* `penstock.host`: what runs receivers, whoever takes their blocks: checks, durability, start, end.
+* `penstock.rates`: estimators of the rate that anyone who processes records can do.
+* `penstock.host`: what runs receivers, no matter who takes their blocks: checks, durability, start,
+  end.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
 * `penstock.sql`: `ReceiverHost`, and received records as a source of Structured Streaming.
 * `penstock.replay`: reading again what the logs of a `StreamingContext` have.
@@ -45,7 +46,7 @@ Beside them stand:
 `rate_limited_log`           log lines that repeat
 `position_changes`           positions that are told by their changes; positions as JSON
 `whole_files`                what commands write has its name once it is whole
-`reused_memory`              buffers that are used again once nobody looks into them
+`reused_memory`              buffers that are used again once no one looks into them
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives
 `worker`                     what makes short tasks short in PySpark's worker

@@ -38,13 +38,13 @@ def find_pyspark_version() -> str | None:
     except (AttributeError, OSError) as error:
         raise ImportError(
             f"penstock cannot tell the version of PySpark at {spec.origin}. "
-            f"Install it anew: pip install '{PYSPARK_REQUIREMENT}'"
+            f"Reinstall it: pip install '{PYSPARK_REQUIREMENT}'"
         ) from error
     match = _VERSION_LINE.search(text)
     if match is None:
         raise ImportError(
             f"penstock cannot read the version of PySpark in {path}. "
-            f"Install it anew: pip install '{PYSPARK_REQUIREMENT}'"
+            f"Reinstall it: pip install '{PYSPARK_REQUIREMENT}'"
         )
     return match.group(1)
 

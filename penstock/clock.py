@@ -66,7 +66,7 @@ class ManualClock:
             return self._monotonic_s
 
     def advance(self, milliseconds: int) -> None:
-        """Move both times forward and wake whoever waits for them."""
+        """Move both times forward and wake those who wait for them."""
         with self._changed:
             self._time_ms += milliseconds
             self._monotonic_s += milliseconds / 1000

@@ -16,7 +16,7 @@ import click
 
 
 class _AsWritten(click.Command):
-    """Shows its description and its epilog as they are written, and not filled anew."""
+    """Shows its description and its epilog as they are written, without reflowing them."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.help:

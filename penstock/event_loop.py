@@ -16,7 +16,7 @@ class EventLoop:
 
     Args:
         name: Names the thread.
-        on_error: Told of an error of an event, in the thread; the next event is handled all the
+        on_error: Notified of an error of an event, in the thread; the next event is handled all the
             same.
         on_start: Run in the thread before the first event.
     """

@@ -1,6 +1,6 @@
-"""`ReusedMemory`: buffers that are used again, once nobody looks into them any more.
+"""`ReusedMemory`: buffers that are used again, once no one looks into them any more.
 
-To touch new memory costs more than to read into it what lies in the page cache. So who reads many
+To touch new memory costs more than to read into it what is in the page cache. So who reads many
 blocks, one after the other, reads them into the same memory.
 """
 
@@ -31,7 +31,7 @@ class ReusedMemory:
         self._kept: list[mmap.mmap] = []
 
     def take(self, size: int) -> memoryview:
-        """Return `size` bytes that nobody else looks into, with whatever is in them.
+        """Return `size` bytes that no one else looks into, with whatever is in them.
 
         They are the caller's for as long as there is any view of them: Python counts memoryviews,
         and what NumPy and Arrow make of them, alike.

@@ -55,7 +55,7 @@ _SPARK_ENCRYPTS = (
     "spark.ssl.rpc.enabled",
     "spark.network.crypto.enabled",
 )
-"""Spark's switches for encrypted connections; whoever sets one means ours as well."""
+"""Spark's switches for encrypted connections; anyone who sets one means ours as well."""
 
 _OLDER_NAMES = {
     "spark.streaming.minRememberDuration": "spark.streaming.fileStream.minRememberDuration",

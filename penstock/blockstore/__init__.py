@@ -13,11 +13,11 @@ What must hold
   reads, and it checks the record's header, its sequence number and its CRC-32C. A slot is given
   away only under an exclusive lock of its range. The locks are the kernel's (open file description
   locks), so a killed process holds none.
-* Memory is bounded (I7): the arena has a fixed capacity, and whoever needs a slot waits until one
-  is free, released, or evicted because the log has its block.
+* Memory is bounded (I7): the arena has a fixed capacity, and anyone who needs a slot waits until
+  one is free, released, or evicted because the log has its block.
 * A block's bytes go only when the tracker says so (I4).
 * Only a log on HDFS has blocks compressed: there each byte costs more than to compress it.
-* With a key the log's copies are encrypted, and slots, which are in clear, lie in memory only. Who
+* With a key the log's copies are encrypted, and slots, which are in clear, are in memory only. Who
   reads a slot needs no key; who reads a segment decrypts; the block server never has the key and
   sends segments as they are.
 
@@ -34,7 +34,7 @@ The payload of the log record, offsets from its start, little-endian::
     ..  of pickles: the definitions of classes that the records name
 
 ==========  ====================================================================================
-kind        what lies there
+kind        what is there
 ==========  ====================================================================================
 binary      the data and offsets buffers of an Arrow binary column; records are ``bytes``
 string      the same with UTF-8 text; records are ``str`` (bytes that are not UTF-8 come out as
@@ -57,11 +57,11 @@ another host (`Replicator`, `PeerLink`). That one appends them to a log of its o
 their place there. The folder of that log has a name that no other log has on any host
 (``<stream>-<attempt>-<copy>``): sequence numbers and offsets there are others than in the
 receiver's log, and a path must never lead to another block. A copy that was sent twice, since the
-first answer was lost, lies there twice and is known once.
+first answer was lost, is there twice and is known once.
 
 Which host that is, the driver says, one for the attempt as long as it answers. When it does not,
 the block that was on its way is sent to the next one. When there is none, blocks go on with one
-copy, which is told once, and another host is looked for in the background.
+copy, which is reported once, and another host is looked for in the background.
 
 A block's life
 --------------
@@ -78,7 +78,7 @@ segments that the tracker names when the clean-up is logged. Copies are removed 
 that made them.
 
 The memory file of an attempt is locked as a whole by its receiver and by the block server: it is
-somebody's. One that nobody has locked for a while was left by an application that was killed, and
+somebody's. One that no one has locked for a while was left by an application that was killed, and
 the next application's block server removes it.
 
 Modules

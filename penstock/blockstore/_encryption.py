@@ -1,4 +1,4 @@
-"""Encryption of blocks: which cipher a block's log has, and what must then not lie on a disk."""
+"""Encryption of blocks: which cipher a block's log has, and what must then not be on a disk."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ After the handshake of `penstock.wire` (service ``blocks``), all little-endian:
 
 - request: u32 length, then MessagePack of a `FetchRequest`, and its tag (`penstock.wire.Seal`);
 - answer: u8 status, u64 length, and their tag; then that many bytes: the log record (header and
-  payload) as it lies in the slot or the segment, or for any other status a reason in UTF-8; and the
+  payload) as it is in the slot or the segment, or for any other status a reason in UTF-8; and the
   tag of these. From a segment that is encrypted the record comes encrypted.
 
 The tag of a record is that of its SHA-256, which the server computes while it sends. It is left out
@@ -69,7 +69,7 @@ class FetchStatus(enum.IntEnum):
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
-    """Which record is wanted: the places of a `ReceivedBlockInfo`, and what must lie there."""
+    """Which record is wanted: the places of a `ReceivedBlockInfo`, and what must be there."""
 
     sequence: int
     memory: MemoryPlace | None
@@ -199,7 +199,7 @@ class BlockConnection:
         self.close()
 
     def close(self) -> None:
-        """Close it; whoever waits for it in another thread gets an error."""
+        """Close it; anyone who waits for it in another thread gets an error."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -313,7 +313,7 @@ class BlockConnection:
             self._socket.sendall(data)
 
     def receive(self, count: int) -> bytes:
-        """Receive exactly so many bytes."""
+        """Receive exactly that many bytes."""
         return b"".join(self._pieces(memoryview(bytearray(count))))
 
     def _pieces(self, view: memoryview) -> Iterator[memoryview]:

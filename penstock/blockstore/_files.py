@@ -140,7 +140,7 @@ class ApplicationFiles:
                 _remove_folder(folder)
 
     def remove_memory_of(self, attempts: tuple[str, ...]) -> None:
-        """Remove the memory files of these attempts, wherever they lie; their logs stay."""
+        """Remove the memory files of these attempts, wherever they are; their logs stay."""
         wanted = {attempt for attempt in attempts if _ATTEMPT.fullmatch(attempt)}
         if not wanted:
             return

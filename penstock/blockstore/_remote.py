@@ -1,6 +1,6 @@
 """Reading a block of another host, also when its block server was replaced meanwhile.
 
-A batch's tasks know the block servers as they were when the batch was made. A block that lies on
+A batch's tasks know the block servers as they were when the batch was made. A block that is on
 two hosts is asked for on both. When none of the servers that are known can be reached, the tracker
 is asked. So a block server may be killed, or a host be cut off for less than the time-out, without
 failing a batch; a server that is gone for good is told at once.
@@ -65,12 +65,12 @@ def fetch_from_host(
 
     Tried again, until `BlockAccess.fetch_timeout_s` is over: a server that does not answer, breaks
     off or is busy, and one that is about to be replaced. Not tried again: a server that answers
-    and does not have the block, and an address at which nobody listens, or a stranger, unless the
+    and does not have the block, and an address at which no one listens, or a stranger, unless the
     tracker knows of another one or expects it.
 
     Raises:
         WireError, CorruptRecordError: As `fetch`; the last try's: no host has the block.
-        ConnectionLostError: The host has no block server; or the block lies on several hosts, of
+        ConnectionLostError: The host has no block server; or the block is on several hosts, of
             which one is away, and the text says of each what was wrong.
         HostSilentError: One of them may have it.
     """
@@ -104,7 +104,7 @@ def fetch_from_host(
 
 
 def copies_of(info: ReceivedBlockInfo) -> list[ReceivedBlockInfo]:
-    """Return a block once for each host that has it, as it lies there; the receiver's first."""
+    """Return a block once for each host that has it, as it is there; the receiver's first."""
     replace = msgspec.structs.replace
     first = replace(info, replicas=())
     return [
@@ -126,7 +126,7 @@ class _Source:
     """One host that has the block.
 
     Attributes:
-        info: The block as it lies there.
+        info: The block as it is there.
         last: What was wrong at the last try.
         is_over: It does not have the block after all, or refuses it.
         is_hopeless: No later try can do better.

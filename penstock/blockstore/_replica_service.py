@@ -7,7 +7,7 @@ On a connection that has proved the secret, beside requests for blocks (`_fetch`
 - answer: u8 status, u64 length, and their tag; then for `FetchStatus.KEPT` MessagePack of a
   `WrittenReplica`, else a reason, and the tag of that.
 
-A request that is refused ends the connection, since its bytes follow unasked. Copies lie in logs of
+A request that is refused ends the connection, since its bytes follow unasked. Copies are in logs of
 their own (`ReplicaLogs`).
 """
 
@@ -163,7 +163,7 @@ class ReplicaRequest(msgspec.Struct, frozen=True, array_like=True, tag="keep"):
 
 
 class WrittenReplica(msgspec.Struct, frozen=True, array_like=True):
-    """Where the copy lies; it is committed to the log's sync policy."""
+    """Where the copy is; it is committed to the log's sync policy."""
 
     segment: SegmentPlace
     sequence: int

@@ -494,7 +494,7 @@ def _opened(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> _Recor
     """Return the record with `sequence` at `place`; its payload is not touched.
 
     Raises:
-        CorruptRecordError: Something else lies there.
+        CorruptRecordError: Something else is there.
         OSError, ValueError: The place is not within the file.
     """
     size = os.fstat(fd).st_size

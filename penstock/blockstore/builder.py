@@ -44,7 +44,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class BlockKind(enum.Enum):
-    """How a block's records lie; the value is what travels in `ReceivedBlockInfo.kind`."""
+    """How a block's records are laid out; the value is what travels in `ReceivedBlockInfo.kind`."""
 
     BINARY = "binary"
     STRING = "string"
@@ -69,7 +69,7 @@ class SealedBlock:
         slot: Holds header room and payload.
         payload_length: Bytes of the payload.
         num_records: Records in it.
-        kind: How they lie.
+        kind: How they are laid out.
         schema: The Arrow schema of an ``arrow`` block.
         position: MessagePack of the source position after the last record, or None.
         acknowledge: Called once after the block is durable (I1), in order.
@@ -94,7 +94,7 @@ class BlockBuilder:
 
     Args:
         slot: A reserved slot; all of it may be used.
-        kind: How the records lie; fixed for the block's life.
+        kind: How the records are laid out; fixed for the block's life.
         schema: The schema, for `BlockKind.ARROW`.
     """
 
@@ -120,7 +120,7 @@ class BlockBuilder:
         return self._end - DATA_START
 
     def room(self, records: int) -> int:
-        """Return the bytes that so many more records may have; not for `BlockKind.ARROW`.
+        """Return the bytes that that many more records may have; not for `BlockKind.ARROW`.
 
         Of pickles it is asked when the records have been pickled: what defines their classes is
         counted here, and what other threads define from then on is not theirs.
@@ -134,7 +134,7 @@ class BlockBuilder:
         return end - self._end - 4 * (self.num_records + records + 1) - 64
 
     def append(self, data: bytes | memoryview, lengths: npt.NDArray[np.int32]) -> None:
-        """Append records that lie one behind the other.
+        """Append records that follow each other.
 
         Args:
             data: Their bytes.

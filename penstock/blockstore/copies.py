@@ -1,4 +1,4 @@
-"""`BlockCopies`: a log of blocks that lie in the logs of others, as they are there."""
+"""`BlockCopies`: a log of blocks that are in the logs of others, as they are there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BlockCopies:
         """Copy a block that a log on this host has.
 
         Args:
-            info: The block; its ``segment`` is where it lies.
+            info: The block; its ``segment`` is where it is.
             block_id: The name of its copy.
 
         Raises:

@@ -254,7 +254,7 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         sc: The Spark context.
         blocks: The blocks, in order; none gives an RDD without partitions.
         access: How tasks reach blocks of other hosts.
-        partition_bytes: Small neighbours share a partition of at most so many bytes, as long as
+        partition_bytes: Small neighbours share a partition of at most that many bytes, as long as
             there are as many partitions as tasks run at a time; 0: none does.
     """
 

@@ -42,7 +42,7 @@ if os.fork():
     os._exit(0)
 os.execv(sys.executable, [sys.executable, "-m", *sys.argv[1:]])
 """
-"""Forks and ends the process that was started, so that nobody has to wait for the server's end. It
+"""Forks and ends the process that was started, so that no one has to wait for the server's end. It
 does so before anything is imported that has threads."""
 
 
@@ -80,7 +80,7 @@ class BlockServerLaunch:
         remove_at_lease_end: Whether the log folders are removed when the driver is dead: True
             when nothing could be recovered from them, False when a restarted driver can. Memory
             files are removed in either case.
-        left_after_s: How long another application's memory file must have been in nobody's use
+        left_after_s: How long another application's memory file must have been in no one's use
             until it is removed.
         replica_log: How copies of other hosts' blocks are written.
         block_max_bytes: The largest of them, with the header of its record.
@@ -184,7 +184,7 @@ def _remove(lock: str, log: str) -> None:
 def remove_orphans(launch: BlockServerLaunch) -> None:
     """Remove lock files, and logs that say nothing, of killed servers of this host.
 
-    Only what a server of this host wrote, which is in the file, that nobody has locked, and that is
+    Only what a server of this host wrote, which is in the file, that no one has locked, and that is
     not new: its server might just be starting.
     """
     with contextlib.suppress(OSError):
@@ -269,7 +269,8 @@ def ensure_block_server(
 def _has_ended(launch: BlockServerLaunch) -> bool:
     """Tell whether the application is known to have ended: on the driver's host it leaves a claim.
 
-    A receiver or a task that is late would make the scratch folder anew, which nobody removes then.
+    A receiver or a task that is late would make the scratch folder again, which no one removes
+    then.
     """
     is_scratch = os.path.basename(launch.scratch_folder) == f"penstock-{launch.application_id}"
     is_here = launch.driver is not None and launch.driver.is_visible
@@ -363,7 +364,7 @@ def _see(log: str) -> str:
 
 
 def _python() -> str:
-    """Return the path of this Python, without links to the folder that it lies in.
+    """Return the path of this Python, without links to the folder that it is in.
 
     Python's own name stays as it is: in a virtual environment it is a link that must not be
     followed, since what is beside it says which environment that is.

@@ -7,7 +7,7 @@ touched before is used again before fresh memory is; fresh pages are what costs.
 
 The memory file system may be full, for others use it too. From then on slots are reserved in the
 memory that the file has already, and beyond it only when the pages of all of the slot can be had;
-whoever finds neither waits. Once there is room, the file grows as before.
+anyone who finds neither waits. Once there is room, the file grows as before.
 
 Life of a slot: *reserved* (its range locked exclusively, one builder fills it), *published*
 (trimmed to its length, lock dropped, readers may lock it shared), then *freed*, by release or by
@@ -140,7 +140,7 @@ class MemoryArena:
     """Slots of variable length in one shared-memory file.
 
     Args:
-        path: The file, made anew (it must not exist) with mode 0600.
+        path: The file, which must not exist; it is made with mode 0600.
         capacity: Its size in bytes; rounded down to pages.
 
     Raises:
@@ -233,7 +233,8 @@ class MemoryArena:
             length: Bytes; rounded up to pages.
             timeout_s: How long to wait for a slot.
             give_up: Asked between the steps of the wait; True ends it.
-            on_full: Told once if it waits because the memory file system is full; must not wait.
+            on_full: Notified once if it waits because the memory file system is full; must not
+            wait.
 
         Returns:
             The slot, locked exclusively, its first page allocated, or None when the wait ended
@@ -376,7 +377,7 @@ class MemoryArena:
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Make whoever waits for a slot look at its `give_up` again."""
+        """Make those who wait for a slot look at its `give_up` again."""
         with self._changed:
             self._changed.notify_all()
 

@@ -10,7 +10,7 @@ and CRC, so a block is either right or the next way is tried.
 
 Each way that fails says what that means. A block is lost (`BlockNotFoundError`) where all of them
 said that it is not there, or is damaged there. Where one of them did not answer or refused it, the
-block may be whole: that is a `BlockUnavailableError`, and nobody goes on without the block.
+block may be whole: that is a `BlockUnavailableError`, and no one goes on without the block.
 
 A host that is away may come back with its disk. Where the user has chosen to wait for it, a task
 looks again every second until its part of that time is over, and says so to the tracker meanwhile.
@@ -92,7 +92,7 @@ _CHUNK = 2048
 _LINES_BYTES = 4 << 20
 """Bytes of lines that are cut into a column at a time."""
 _SLOW_S = 1.0
-"""A block that takes so long to read is told of,"""
+"""A block that takes so long to read is reported,"""
 _SLOW_EVERY_S = 10.0
 """one in so many seconds by each process,"""
 _SLOW_TELL_S = 2.0
@@ -179,7 +179,7 @@ class BlockAccess:
             by now.
         fetch_timeout_s: Bound of one fetch from another host, all its tries together.
         encryption: The key that the blocks' logs are encrypted with; None: they are in clear.
-        skip_after: After so many tries of its task a block that is nowhere is left out of the
+        skip_after: After that many tries of its task a block that is nowhere is left out of the
             batch; None: never, the batch fails.
         wait_s: How long each try of a task waits for a host that has a block and is away.
     """
@@ -197,7 +197,7 @@ class Block:
     """A block's records, lying in memory that is valid while `read_block`'s context is open.
 
     Attributes:
-        kind: How they lie.
+        kind: How they are laid out.
         num_records: How many.
         data: The data buffer.
         offsets: The Arrow offsets, int32, ``num_records + 1``; empty for lines and ``arrow``.
@@ -365,7 +365,7 @@ class _MappedFiles:
         return known[1]
 
     def _drop_removed(self) -> None:
-        """Let go of files that were removed: the host has their memory only when nobody maps it."""
+        """Let go of files that were removed: the host has their memory only when no one maps it."""
         for path, (inode, _) in list(self._maps.items()):
             try:
                 if os.stat(path).st_ino == inode:

@@ -141,7 +141,7 @@ class PeerLink:
         Raises:
             BlockNotKeptError: It does not take it.
             ConnectionLostError: The connection broke, or ten seconds passed without a sign; the
-                block may be there all the same, and nobody knows of it.
+                block may be there all the same, and no one knows of it.
             ProtocolError: The answer is none.
             TamperedError: The answer is not that server's.
         """
@@ -227,7 +227,7 @@ class Replicator:
         attempt: The receiver attempt, 32 hex digits.
         link: What opens connections.
         find: Asks the driver for a host.
-        on_error: Told once when blocks go on with one copy although there was, or should be,
+        on_error: Notified once when blocks go on with one copy although there was, or should be,
             another host; on this object's thread.
     """
 

@@ -89,7 +89,7 @@ _MEMORY_FILE = re.compile(r"penstock-.+-[0-9a-f]{32}")
 
 
 class OrphanCollector:
-    """Locks an application's memory files, and removes orphans: files that nobody has locked.
+    """Locks an application's memory files, and removes orphans: files that no one has locked.
 
     For one thread.
 
@@ -306,7 +306,7 @@ class BlockServer:
         await self._loop.run_in_executor(self._worker, function)
 
     def _submit(self, what: str, function: Callable[[], object]) -> None:
-        """Hand to the worker what nobody waits for; that it failed is logged."""
+        """Hand to the worker what no one waits for; that it failed is logged."""
 
         def done(future: Future[object]) -> None:
             if (error := future.exception()) is not None:

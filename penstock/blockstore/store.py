@@ -2,11 +2,11 @@
 
 The storage level says which copies must exist before a block counts as stored: memory levels the
 slot, disk levels the segment, ``MEMORY_AND_DISK`` both. A durable sync policy needs the segment
-whatever the level says. When the memory file system is missing or too small, the arena lies in
+whatever the level says. When the memory file system is missing or too small, the arena is in
 the log's folder, or with a log on HDFS in a folder of this host, instead; it says so once and stays
 correct. With encryption it does not: slots hold records in clear, so that is an error.
 
-*A log on HDFS.* Nobody can read a segment there before it is closed. So a slot can be given away
+*A log on HDFS.* No one can read a segment there before it is closed. So a slot can be given away
 only after the segment of its block was closed, and when slots run short the open segment is.
 Blocks may be compressed there and on an object store, which saves more of the network's time than
 it takes.
@@ -186,7 +186,7 @@ class BlockStore:
             raise ArenaError(
                 options.memory_dir,
                 f"no memory for blocks ({reason}), and with spark.io.encryption.enabled they "
-                "cannot lie on a disk instead; give the host more shared memory, set "
+                "cannot be on a disk instead; give the host more shared memory, set "
                 "spark.penstock.memory.dir to a folder in memory, or lower "
                 "spark.penstock.block.maxSize",
             )
@@ -368,7 +368,7 @@ class BlockStore:
         self._let_closed_go(self._writer.statistics().segment)
 
     def _let_closed_go(self, newest: int | None) -> None:
-        """Let slots be given away whose blocks lie in segments before the newest."""
+        """Let slots be given away whose blocks are in segments before the newest."""
         with self._lock:
             closed = [number for number in self._unclosed if newest is not None and number < newest]
             slots = [slot for number in closed for slot in self._unclosed.pop(number)]
@@ -392,7 +392,7 @@ class BlockStore:
             self._writer.remove_segments(mine)
 
     def wake(self) -> None:
-        """Make whoever waits for a slot look again whether to give up."""
+        """Make those who wait for a slot look again whether to give up."""
         self._arena.wake()
 
     @property

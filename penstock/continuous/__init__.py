@@ -12,12 +12,12 @@ What must hold:
   name is that epoch's output, and never an older one's.
 - *Order* (I5). A task calls the function with the blocks of its part in their order, and gives the
   sink what it returned in the same.
-- *Nobody waits for a sink but the sink.* While an epoch is prepared, logged and committed, the next
+- *No one waits for a sink but the sink.* While an epoch is prepared, logged and committed, the next
   one fills.
 - *Bounded* (I7, I12). What a task is sent and was not committed has a bound; then the receiver is
   held back. A call of a function or sink has a time, after which its process ends. An attempt that
-  failed is followed by another, which computes the same epoch again; after so many failures without
-  an epoch between, the stream is given up, and what was received stays in the log.
+  failed is followed by another, which computes the same epoch again; after that many failures
+  without an epoch between, the stream is given up, and what was received stays in the log.
 
 Layout:
 

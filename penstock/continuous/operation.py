@@ -26,7 +26,7 @@ class ContinuousOperation:
         epoch_ms: How long an epoch is.
         parallelism: How many tasks call it.
         timeout_s: How long one call of the function or the sink may take.
-        attempts: After so many failures without an epoch between, it is given up.
+        attempts: After that many failures without an epoch between, it is given up.
     """
 
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None]

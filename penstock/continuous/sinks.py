@@ -27,7 +27,7 @@ class Epoch:
     """A task's part of an epoch.
 
     Attributes:
-        source: Names the stream's epochs: 32 hex digits. A program that begins anew, without its
+        source: Names the stream's epochs: 32 hex digits. A program that starts over, without its
             driver log, has another.
         number: The epoch's number; each is one more than the one before, whatever the number of
             tasks.
@@ -69,7 +69,7 @@ class Sink:
         """
 
     def prepare(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
-        """Do what can be done before the epoch is logged; nobody may see it yet."""
+        """Do what can be done before the epoch is logged; no one may see it yet."""
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
         """Put a part where it belongs, unless it is there; when this returns it is durable.

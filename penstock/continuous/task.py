@@ -395,7 +395,7 @@ class _Attempt:
 
 
 def _own(block: Block) -> Block:
-    """Return a block whose memory nobody else has."""
+    """Return a block whose memory no one else has."""
     return replace(
         block, data=memoryview(bytes(block.data)), offsets=memoryview(bytes(block.offsets))
     )

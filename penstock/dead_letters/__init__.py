@@ -15,11 +15,11 @@ What must hold
 - A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
   took until then stored, or is paused until somebody resumes it.
 - A letter that somebody sends through again is a record of its stream once, or it is told that
-  nobody knows: see `_sent`.
+  no one knows: see `_sent`.
 - Size and age are bounded for each stream of a program, by who writes letters of that stream. What
   goes because of that is told. What a program wrote stays whose name no later start has (one
   without a checkpoint directory and a log folder, below a folder that programs share), and so does
-  a log on HDFS that nobody has closed: it is known of neither whether somebody still needs them.
+  a log on HDFS that no one has closed: it is known of neither whether somebody still needs them.
 - Nothing here unpickles a record: who reads dead letters gets their bytes. What a receiver cannot
   unpickle is kept as its pickle. (A receiver that is told to store letters again unpickles them, as
   the tasks of batches do with what it stored.)
@@ -51,7 +51,7 @@ block is sealed, one without records if there is none. The thread that logs bloc
 then what waits here, then hands the block on to be reported and acknowledged. From then on it is
 read, by `read`, `LetterTail` or ``penstock dead-letters``, while the program runs and afterwards,
 until the stream's letters are more than `spark.penstock.deadLetters.maxSize` or older than
-`spark.penstock.deadLetters.maxAge`. Where the blocks lie in the application's scratch folder, their
+`spark.penstock.deadLetters.maxAge`. Where the blocks are in the application's scratch folder, their
 dead letters go with it when the program stops.
 
 Modules

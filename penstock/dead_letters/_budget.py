@@ -54,8 +54,8 @@ class BudgetMeter:
         now_s: Monotonic time.
         records: Returns how many records were taken so far, without those that were discarded;
             none yet.
-        pauses: Whether the stream is paused when there are too many; it is told once, until
-            `begin`. Else it is told once for all.
+        pauses: Whether the stream is paused when there are too many; it is reported once, until
+            `begin`. Else it is reported once for all.
     """
 
     def __init__(

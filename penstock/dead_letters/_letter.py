@@ -109,7 +109,7 @@ class DeadLetter:
         return None if self.position is None else position_as_json(self.position)
 
     def encoded(self) -> bytes:
-        """Return it as it lies in the log."""
+        """Return it as it is in the log."""
         return msgspec.msgpack.encode(self)
 
 

@@ -41,7 +41,7 @@ class FoundLog(NamedTuple):
 
     Attributes:
         reader: It.
-        is_whole: False: what is being written is left out, which nobody can read on HDFS.
+        is_whole: False: what is being written is left out, which no one can read on HDFS.
     """
 
     reader: LogReader
@@ -73,7 +73,7 @@ def program_of(root: str) -> str:
 def program_folders(fs: FileSystem, path: str) -> list[tuple[str, str]]:
     """Return the folders of dead letters that a folder stands for, each with its program's name.
 
-    That is empty where they are those of whoever has the folder above.
+    That is empty where they are those of anyone who has the folder above.
 
     Args:
         fs: Where it is.

@@ -51,7 +51,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class StoredLetter:
-    """A letter, and where it lies.
+    """A letter, and where it is.
 
     Attributes:
         id: Names it among those of its folder: stream, attempt (its first eight digits), number; of
@@ -72,7 +72,7 @@ class StoredLetter:
 def stored_letter(
     letter: DeadLetter, log: str, number: int, program: str = "", digest: bytes | None = None
 ) -> StoredLetter:
-    """Return a letter that lies in a log under a number.
+    """Return a letter that is in a log under a number.
 
     Args:
         letter: The letter.
@@ -105,7 +105,7 @@ def letters(
             one program below: on this host, or ``hdfs://…``.
         stream: Only those of this stream.
         encryption: The key, where logs are encrypted.
-        on_damage: Told of each place that cannot be read; without it, the first one is raised
+        on_damage: Notified of each place that cannot be read; without it, the first one is raised
             once all others of its log have been yielded.
 
     Raises:

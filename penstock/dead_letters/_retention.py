@@ -68,7 +68,7 @@ class _Other(NamedTuple):
 
 
 class Retention:
-    """Bounds the logs of one stream in a folder; whoever writes one of them applies it.
+    """Bounds the logs of one stream in a folder; anyone who writes one of them applies it.
 
     Looked at when a log is opened and when it begins a segment. Of the log that is written,
     closed segments go; of those of attempts that are over, whole logs. No name of a log is used

@@ -4,11 +4,11 @@ What must hold:
 
 - *Never twice by itself.* A letter is noted as being sent, durably, before its record is stored,
   and as sent once that is durable, or as not sent after all. Where there is only the first note, a
-  crash came between: then nobody knows, and only who asks for it again has it again.
-- A letter of a stream's function may lie in several logs, as its batch was computed again: what was
+  crash came between: then no one knows, and only who asks for it again has it again.
+- A letter of a stream's function may be in several logs, as its batch was computed again: what was
   sent is known by its origin, in whichever of them it is found, and also when all of them went and
   the batch is computed once more: for as long as letters are kept (`DeadLetterPlace.max_age_s`).
-- The log, ``sent-<stream>``, lies beside those of the letters and has one writer, the receiver of
+- The log, ``sent-<stream>``, is beside those of the letters and has one writer, the receiver of
   the stream, only while it sends.
 """
 
@@ -72,7 +72,7 @@ def sent_key(name: LetterName, letter: DeadLetter, program: str = "") -> SentKey
     """Return what a letter is known by among those that were sent.
 
     Args:
-        name: Where it lies.
+        name: Where it is.
         letter: The letter, with all its bytes.
         program: Whose it is, see `StoredLetter`.
     """
@@ -87,7 +87,7 @@ def sent_state(
 
     Args:
         states: What is known.
-        name: Where it lies: an earlier Penstock noted that alone.
+        name: Where it is: an earlier Penstock noted that alone.
         key: Its `sent_key`.
     """
     return states.get(key) or states.get(name)
@@ -216,7 +216,8 @@ def sent_states(
     Args:
         folder: As for `letters`.
         encryption: The key, where logs are encrypted.
-        on_damage: Told of each place that cannot be read; what was noted there is not known then.
+        on_damage: Notified of each place that cannot be read; what was noted there is not known
+        then.
 
     Raises:
         OSError, WalError: It cannot be read; a damaged place only without `on_damage`.

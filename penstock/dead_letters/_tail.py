@@ -49,7 +49,7 @@ class LetterTail:
         folder: Of the logs: on this host, or on HDFS.
         encryption: The key of the logs; None: they are in clear.
         but: A stream whose letters are left out.
-        tell: Told of what cannot be read; it is left out, and tried again where that may help.
+        tell: Notified of what cannot be read; it is left out, and tried again where that may help.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class DeadLetterWriter:
 
     Args:
         place: Where to.
-        tell: Told of letters that were removed since there are too many, or too old ones.
+        tell: Notified of letters that were removed since there are too many, or too old ones.
         clock: For the time of the letters.
 
     Attributes:

@@ -310,7 +310,7 @@ def _send(
     return folder.code(1 if count else 0, stream)
 
 
-_UNKNOWN = "whose it is cannot be told: it was written where programs share a folder"
+_UNKNOWN = "no one knows whose it is: it was written where programs share a folder"
 
 
 def _tell_left(left: list[tuple[str, str]]) -> None:

@@ -1,4 +1,4 @@
-"""The host of receivers: what runs them, whoever takes their blocks.
+"""The host of receivers: what runs them, no matter who takes their blocks.
 
 A program that receives needs the same things whether its blocks go to batches of DStreams or to
 queries of Spark SQL: an application that can run it, a place for its logs and a promise about them,
@@ -23,11 +23,11 @@ Layout
 
 ====================  ==============================================================================
 `preparation`         what an application must have, and the name and the promise of a run; whose
-                      dead letters lie where, below a folder that programs share, and what opens
+                      dead letters are where, below a folder that programs share, and what opens
                       them
 `receivers`           the receivers and their tracker, from an open ledger to the end
 `receiver_readings`   what receivers wait for, of what they send; one as it is at one moment
-`durability`          which promise is in force, and where the logs lie
+`durability`          which promise is in force, and where the logs are
 `encryption`          which key there is
 `startup_checks`      cores, and Spark's second copies of tasks
 `executor_python`     the executors' Python, asked before it is needed
@@ -48,8 +48,8 @@ Life of a run
 -------------
 
 Settings are read and the key is chosen; the application is checked; a run gets its name and its
-folders; the ledger is opened, which locks it; whoever takes the blocks looks into it and says which
-streams there are; the tracker starts and places the receivers. At the end the receivers stop first,
-then whoever takes the blocks, then the tracker with the ledger, the block servers of this host, and
-the scratch folder.
+folders; the ledger is opened, which locks it; anyone who takes the blocks looks into it and says
+which streams there are; the tracker starts and places the receivers. At the end the receivers stop
+first, then anyone who takes the blocks, then the tracker with the ledger, the block servers of this
+host, and the scratch folder.
 """

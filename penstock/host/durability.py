@@ -1,4 +1,4 @@
-"""Which promise is in force, and where the logs lie: the table "How durable, by default".
+"""Which promise is in force, and where the logs are: the table "How durable, by default".
 
 ======================  ===========================================  =========  ====================
 the user set            logs                                         sync       survives
@@ -98,7 +98,7 @@ class Durability:
 
     @property
     def promise(self) -> str:
-        """Return in one clause where received records lie, and what they survive."""
+        """Return in one clause where received records are, and what they survive."""
         if is_shared(self.block_log_root):
             survives = "survive the loss of a host and of the driver"
         elif not self.keeps_blocks:

@@ -4,7 +4,7 @@ On when Spark's own ``spark.io.encryption.enabled`` is true. A program whose fil
 checkpoint directory, a log folder, or one for dead letters) needs a key of the user's, from the
 driver's environment: ``PENSTOCK_ENCRYPTION_KEY`` is the key, the base64 of 32 bytes; or
 ``PENSTOCK_ENCRYPTION_KEY_COMMAND`` is a command of the shell that prints it, so that it is in no
-environment. Without such files a new key is made for each run, which nobody needs to know. (Not
+environment. Without such files a new key is made for each run, which no one needs to know. (Not
 Spark's own key of the run, which has 128 bits by default.)
 
 The key goes to receivers and batch tasks as the application's secret does, in Spark's closures. It
@@ -102,7 +102,7 @@ def _parsed(variable: str, text: str) -> EncryptionKey:
         return EncryptionKey.from_text(text)
     except ValueError as error:
         raise EncryptionKeyError(
-            variable, f"not the base64 of 32 bytes ({error}); what is there is not shown"
+            variable, f"not the base64 of 32 bytes ({error}); its value is not shown"
         ) from None
 
 

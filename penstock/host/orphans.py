@@ -80,7 +80,7 @@ def remove_scratch_folders(parent: str) -> None:
     it is held. What cannot be looked at stays.
 
     Args:
-        parent: The folder below which they lie.
+        parent: The folder below which they are.
     """
     try:
         found = os.listdir(parent)

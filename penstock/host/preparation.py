@@ -42,7 +42,7 @@ class Run:
 
     Attributes:
         run_id: Names its files and processes on every host; no other run has the name.
-        durability: Where its logs lie, and what is promised of them.
+        durability: Where its logs are, and what is promised of them.
         settings: Its settings.
         encryption: The key that its logs are encrypted with; None: they are in clear.
         master: Spark's.
@@ -67,7 +67,7 @@ class Run:
         """Return where and how receivers log their blocks; the driver log is locked by now.
 
         Raises:
-            OSError, ProgramNameError: Whose dead letters they are cannot be told.
+            OSError, ProgramNameError: It is not known whose dead letters they are.
         """
         return replace(
             self.durability.logs(self.encryption),
@@ -83,7 +83,7 @@ class Run:
         )
 
     def letters_place(self) -> DeadLetterPlace:
-        """Return where its dead letters go, nobody's yet; raises as `logs`."""
+        """Return where its dead letters go, no one's yet; raises as `logs`."""
         return self.logs().letters_place(self.settings)
 
     def open_ledger(self, clock: Clock) -> ReceivedBlockTracker:
@@ -263,7 +263,7 @@ def letters_folder(
     To be called by who holds the lock of the driver log, or of the checkpoints.
 
     Args:
-        durability: Where the logs lie.
+        durability: Where the logs are.
         shared: `spark.penstock.deadLetters.dir`, or None.
         is_kept: Whether a later start of the program finds its driver log or checkpoints.
         run_id: The run.

@@ -58,12 +58,12 @@ class HostedReceivers:
         run: The run.
         ledger: The ledger, open, with the streams registered; closed by `stop`.
         clock: Time.
-        events: Is told of receivers.
+        events: Is notified of receivers.
         keep_batches: Whether batches that an earlier run did not finish keep their blocks.
-        on_rate_status: Is told how the receivers use their rates; must not block.
+        on_rate_status: Is notified how the receivers use their rates; must not block.
         kept: The streams that are read by places.
         continuous: Those of them whose blocks are given to a function as they come.
-        on_continuous_error: Told which of these is given up, why, and with which traceback.
+        on_continuous_error: Notified which of these is given up, why, and with which traceback.
 
     Attributes:
         tracker: The tracker.

@@ -103,7 +103,7 @@ def check_worker_memory(
     """Check that Spark lets the process of a receiver have the memory that it needs.
 
     Spark bounds the address space of Python workers. One that may have no more can wait for ever
-    for a thread that does not start (CPython's issue 140746), and so nobody would hear of it.
+    for a thread that does not start (CPython's issue 140746), and so no one would hear of it.
 
     Args:
         settings: Returns Spark's setting of a name, or what is given for it.

@@ -91,7 +91,7 @@ def say_of_signal(line: str) -> None:
 
     Not by `print`: a signal may come in the middle of another one. Always to the file 2, which is
     the terminal whatever became of `sys.stderr`; a notebook's kernel shows it in the cell. Where
-    nobody reads it just now (a pager that waits, Ctrl-S), it is left out, for a handler that waits
+    no one reads it just now (a pager that waits, Ctrl-S), it is left out, for a handler that waits
     there would keep the next signal from ending the process.
     """
     try:

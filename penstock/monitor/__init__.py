@@ -11,8 +11,8 @@ What must hold
   none, by the tracker) and by what receivers send in any case, looks at the rest once a second in a
   thread of its own, and what it fails of is logged and stops nothing. Nothing imports this room but
   the start of a context and of a host.
-* Nobody changes anything without the token of this run, and where Spark's own page asks who may
-  look (`spark.acls.enable`), nobody looks without it. What goes into a page is text, never markup.
+* No one changes anything without the token of this run, and where Spark's own page asks who may
+  look (`spark.acls.enable`), no one looks without it. What goes into a page is text, never markup.
 
 Layout
 ------

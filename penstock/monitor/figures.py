@@ -1,7 +1,7 @@
 """`Figures`: what the model has, as families of metrics: for Prometheus and for OpenTelemetry.
 
 Names have their units, counters only grow, and labels are bounded: a stream's name and number, and
-words of ours. Whoever collects reads the model; nothing is counted here.
+words of ours. Anyone who collects reads the model; nothing is counted here.
 """
 
 from __future__ import annotations

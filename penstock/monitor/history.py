@@ -69,7 +69,7 @@ class History:
         Args:
             since_s: Seconds since the epoch.
             until_s: The same; its own second is included.
-            step_s: Of what lies within so many seconds, counted from the epoch, the mean is one
+            step_s: Of what is within that many seconds, counted from the epoch, the mean is one
                 point.
         """
         (found,) = points_of([self], since_s, until_s, step_s, contextlib.nullcontext())

@@ -212,7 +212,7 @@ class Monitor:
     Args:
         model: What it feeds.
         clock: For the seconds.
-        server: Shows it; None: nobody does.
+        server: Shows it; None: no one does.
         routes: What the server shows.
         file: By which commands find it; removed at the end.
         spark_views: Show it in Spark's own page and metrics.
@@ -277,7 +277,7 @@ def start_monitor(
     Args:
         application: The context or host.
         settings: Its settings.
-        add_listener: Has the model be told of what happens.
+        add_listener: Has the model notified of what happens.
         say: Says a line to who started the program, and logs it.
         clock: For tests.
 

@@ -260,7 +260,7 @@ class Receiver:
         state: ``starting``, ``running`` or ``stopped``.
         host: Where it runs or ran; empty before.
         executor_id: The executor there.
-        attempts: How often it was started, within its process or anew.
+        attempts: How often it was started, within its process or not.
         records: Records of it that are durable and known to the driver, in this run.
         blocks: The blocks that they are in.
         discarded: Records that it was heard to have discarded, in this run.

@@ -1,9 +1,9 @@
 """The file by which commands find a running program, and prove the right to act on it.
 
-It lies in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
-which nobody else may enter, and has mode 0600: whoever can read it may act. It is there while the
-program runs; of a program that was killed, whoever looks or starts next removes it, and a file that
-it had not written to its end. The last one to end removes the folder.
+It is in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
+which no one else may enter, and has mode 0600: anyone who can read it may act. It is there while
+the program runs; of a program that was killed, anyone who looks or starts next removes it, and a
+file that it had not written to its end. The last one to end removes the folder.
 """
 
 from __future__ import annotations

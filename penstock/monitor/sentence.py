@@ -16,7 +16,7 @@ _OFTEN = 3
 _LITTLE_BYTES = 1_000_000_000
 """With less than this on its disk a log is nearly full."""
 _LAG_S = 10
-"""A lag of so many seconds of what comes in is one."""
+"""A lag of that many seconds of what comes in is one."""
 _LONG_LEAST_MS = 3_000
 _LONG_MEANS = 2
 """A batch may run for so long, or for so many times what batches took in the mean, before it is
@@ -33,7 +33,7 @@ _LIMITS = {
     "initial": "by spark.streaming.backpressure.initialRate",
     "shared": "by the rate that it shares with other applications",
     "query": "by the slowest query that reads it",
-    "backlog": "until queries have read some of what is there",
+    "backlog": "until queries have read some of it",
 }
 
 _WAITS = {

@@ -11,7 +11,7 @@ Layout
 ------
 
 ===========  ===========================================================
-`estimator`  `RateEstimator`: what is told of a batch, and what is asked
+`estimator`  `RateEstimator`: what it learns of a batch, and what is asked
 `pid`        Spark's PID controller
 `aimd`       a little more after a good batch, a good deal less after a bad one
 `choice`     the one that the settings name

@@ -57,7 +57,7 @@ _pickle_of = itemgetter(0)
 
 
 def _nothing() -> None:
-    """Acknowledge a block that has no records, and nobody who waits for it."""
+    """Acknowledge a block that has no records, and no one who waits for it."""
 
 
 class RecordPickleError(PenstockError, TypeError):
@@ -143,13 +143,13 @@ class BlockAssembler:
         time_ms: Wall time, which blocks are marked with.
         sealed: Takes a sealed block; may wait, and then the lock is held for as long.
         discard: Takes a record that fits nowhere: why, and what returns it.
-        tell: Told of trouble that passes.
+        tell: Notified of trouble that passes.
         give_up: True ends a wait for memory.
         letters: Keeps what is discarded until a block that is sealed later has been logged; None:
             nothing is kept.
 
     Attributes:
-        lock: Held by whoever calls a method that is said to need it.
+        lock: Held by anyone who calls a method that is said to need it.
         pending: Records that wait to enter the block, appended to without the lock.
         lease_size: How many records to let wait, from the size of those seen last.
         records: Records in blocks so far.
@@ -311,7 +311,7 @@ class BlockAssembler:
     def bound_letters(self) -> None:
         """Wait while there are too many dead letters. Needs the lock; not within `undivided`.
 
-        They are written with the blocks, and bounded as they are. Whoever discards something
+        They are written with the blocks, and bounded as they are. Anyone who discards something
         without this class calls it, too.
         """
         letters = self._letters
@@ -415,7 +415,7 @@ class BlockAssembler:
         return _unpickled(row[0]) if is_pickled else row
 
     def append(self, kind: BlockKind, joined: bytes | memoryview, lengths: Any) -> None:
-        """Append records that lie one behind the other. Needs the lock."""
+        """Append records that follow each other. Needs the lock."""
         count = len(lengths)
         if self._put(kind, len(joined), count, lambda block: block.append(joined, lengths)):
             return

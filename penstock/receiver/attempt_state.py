@@ -32,7 +32,7 @@ class Bounds:
         drain_s: For a stop, if the driver does not say: `onStop`, and the last blocks to be stored
             and reported.
         ask_s: For the driver to answer a registration or a deregistration.
-        abandon_s: For each thing that ends by itself, and for the last blocks when nobody takes
+        abandon_s: For each thing that ends by itself, and for the last blocks when no one takes
             them or the time for the stop is over.
         close_s: For the block store to close.
     """
@@ -207,7 +207,7 @@ class Failures:
     """Counts bugs between which no record was stored. Used by the supervisor's thread only.
 
     Args:
-        most: After so many bugs in a row it is enough.
+        most: After that many bugs in a row it is enough.
         max_delay_ms: The longest pause.
     """
 
@@ -218,7 +218,7 @@ class Failures:
         self._count = 0
 
     def note(self, error: BaseException, records: int) -> None:
-        """Take note of a failure, after so many stored records."""
+        """Take note of a failure, after that many stored records."""
         if not isinstance(error, _BUGS):
             self._count = 0
         else:

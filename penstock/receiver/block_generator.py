@@ -198,7 +198,7 @@ class BlockGenerator:
             `BlocksRefusedError` when asking again cannot help.
         limiter: The receiver's own.
         options: How blocks are made.
-        on_error: Told of each failure once per episode, from this object's threads.
+        on_error: Notified of each failure once per episode, from this object's threads.
         clock: For the block interval.
         letters: Keeps the records that are discarded, and is closed at the end; None: they are
             lost.
@@ -318,7 +318,7 @@ class BlockGenerator:
 
         Args:
             timeout_s: Bound of the whole. When it ends, the blocks that are left are abandoned:
-                nobody was told that they are stored.
+                no one was told that they are stored.
 
         Returns:
             True when every block was reported.

@@ -81,7 +81,7 @@ class Discards:
     """Takes account of the records that one attempt discards. `_lock` guards all of it.
 
     Args:
-        tell: Takes a message and the reason; called by whoever discards, and by `tell_rest`.
+        tell: Takes a message and the reason; called by anyone who discards, and by `tell_rest`.
         now_s: Monotonic time.
         letters: Keeps the records themselves; None: they are lost.
         budget: Says when there are too many; None: there never are.

@@ -51,7 +51,7 @@ class StoreDoor:
         shut: Makes the fast path of `store` look whether it came too late.
         acknowledged: Be inside with data that has an acknowledgement; entering waits while the door
             is held, and raises `ReceiverStoppedError` when such data is not taken any more.
-        late: Told of each use after it was closed, in the thread that uses it.
+        late: Notified of each use after it was closed, in the thread that uses it.
         drop_lease: Takes its permits from `store`; returns how many there were.
     """
 
@@ -100,7 +100,7 @@ class StoreDoor:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the receiver is to stop, so that nobody should wait for long in `store`."""
+        """Whether the receiver is to stop, so that no one should wait for long in `store`."""
         return self._state in (DoorState.DRAINED, DoorState.CLOSED)
 
     def refuse_waiting(self) -> NoReturn:

@@ -15,9 +15,9 @@ frame."""
 
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-"""Where the files of this package lie."""
+"""Where the files of this package are."""
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-"""Where the files of Python's own library lie."""
+"""Where the files of Python's own library are."""
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _PICKLER = os.path.join("cloudpickle", "cloudpickle.py")
 

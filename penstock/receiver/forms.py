@@ -216,7 +216,7 @@ def _is_swapped(item: Any, position: Any) -> bool:
 def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool) -> None:
     """Store one record, or many, or with `with_position` a pair of these and a position.
 
-    Nobody waits for many records to be durable: the queue of blocks bounds what is on its way,
+    No one waits for many records to be durable: the queue of blocks bounds what is on its way,
     and a generator has no use for knowing more.
 
     Raises:
@@ -283,7 +283,7 @@ def tell_of_errors(context: ReceiverContext) -> None:
         # What asyncio itself goes by when such a task is collected, which may be never.
         if getattr(task, "_log_traceback", False):
             error = task.exception()
-            tell(loop, {"message": "A task of it failed that nobody awaits", "exception": error})
+            tell(loop, {"message": "A task of it failed that no one awaits", "exception": error})
 
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tell)

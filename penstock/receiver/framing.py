@@ -50,7 +50,7 @@ class Dropped(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Records one behind the other, and their lengths."""
+    """Records one after the other, and their lengths."""
 
     joined: bytes
     lengths: npt.NDArray[np.int32]
@@ -141,7 +141,7 @@ class _Staging:
         return True
 
     def _note_dropped(self, size: int, start: int, end: int, *, is_cut: bool = False) -> None:
-        """Note a record; what has come of it lies from `start` of the buffer on, before `end`."""
+        """Note a record; what has come of it is from `start` of the buffer on, before `end`."""
         end = min(start + min(size, _START), end)
         self._dropped.append(Dropped(size, bytes(self._view[start:end]), is_cut))
 

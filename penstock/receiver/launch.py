@@ -198,12 +198,12 @@ class BlockLogs:
     def go_with_application(self) -> bool:
         """Whether what a host keeps goes with the application.
 
-        What lies there beside logs on HDFS is of use to nobody after it.
+        What is there beside logs on HDFS is of use to no one after it.
         """
         return self.are_removed or self.folder_of_host != self.root
 
     def letters_place(self, settings: Settings) -> DeadLetterPlace:
-        """Return where the dead letters of the application go; nobody's yet."""
+        """Return where the dead letters of the application go; no one's yet."""
         return DeadLetterPlace(
             folder=self.letters_folder or settings.dead_letters_dir or folder_beside(self.root),
             stream=0,
@@ -344,7 +344,7 @@ class ReceiverLaunch:
             storage: From `open_storage`.
             report: Reports blocks to the tracker; returns once they are in the driver log. Raises
                 `BlocksRefusedError` when asking again does not help, and anything else when it may.
-            on_error: Told of trouble.
+            on_error: Notified of trouble.
         """
         settings = self.settings
         budget = settings.dead_letters_budget

@@ -1,6 +1,6 @@
 """Where a receiver listens: its sockets, and its addresses as others use them.
 
-A port is a number, ``0`` for any free one, or a range of which the first is taken that nobody has.
+A port is a number, ``0`` for any free one, or a range of which the first is taken that no one has.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 One thread appends to the log, one reports, one report at a time: so the ledger has the blocks in
 the order in which they were sealed (I5). Both queues are bounded (I7). A failure that may pass is
-told once and tried again with back-off; nothing is acknowledged meanwhile. One that can never pass
-ends the way: `refused` or `failed` says why, and who waits is told.
+reported once and tried again with back-off; nothing is acknowledged meanwhile. One that can never
+pass ends the way: `refused` or `failed` says why, and who waits is told.
 
-No wait outlives `give_up_at`: from then on a full queue holds nobody up, for an ending that nobody
+No wait outlives `give_up_at`: from then on a full queue holds no one up, for an ending that no one
 can be told of must end all the same.
 
 One condition, ``_moving``, guards the queues and counters; no I/O happens under it.
@@ -94,7 +94,7 @@ class BlockPipeline:
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
             `BlocksRefusedError` when asking again cannot help.
         queue_size: Blocks that may wait for the log, and again for the tracker.
-        on_error: Told of each failure once per episode.
+        on_error: Notified of each failure once per episode.
         report_bytes: How large the blocks' metadata of one report may be.
         now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
         letters: Dead letters, which are logged before a block behind them is reported; or None.
@@ -107,7 +107,7 @@ class BlockPipeline:
         records_reported: Their records.
         room_waits: How long `put` waited.
         log_waits: How long the pushing thread was storing blocks, copies on other hosts included.
-        told_waits: How long it waited for room among those that the driver is to be told of.
+        told_waits: How long it waited for room among those that the driver is to be notified of.
         driver_waits: How long the reporting thread waited for the driver.
         refused: Why the tracker takes no more blocks of this attempt, or None.
         failed: What a thread of this object died of, or None. No block moves any more.

@@ -34,7 +34,7 @@ _PAUSE_S = 0.005
 200 times a second and not for every record."""
 
 SOON_S = 1.0
-"""For a token that is further away than this nobody waits who is to stop."""
+"""For a token that is further away than this no one waits who is to stop."""
 
 _SHORTEST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.25
@@ -161,7 +161,7 @@ class _Answer(NamedTuple):
 class RateLimiter:
     """Gives permits for records, and lets bytes pass, at no more than the rates.
 
-    One lock guards everything; nobody waits while holding it. Usable from any thread.
+    One lock guards everything; no one waits while holding it. Usable from any thread.
 
     Args:
         records_per_second: The rate to begin with; None is no limit.
@@ -404,7 +404,7 @@ class RateLimiter:
             self._wake()
 
     def stop(self) -> None:
-        """Let nothing pass any more; whoever waits gets `RateLimiterStoppedError`. Idempotent."""
+        """Let nothing pass any more; who waits gets `RateLimiterStoppedError`. Idempotent."""
         with self._lock:
             self._stopped = True
             self._wake()

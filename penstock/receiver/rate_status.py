@@ -12,7 +12,7 @@ from penstock.threads import OwnedThread
 
 REPORT_INTERVAL_S = 0.25
 """How often the driver is told how the rate is used, if that has changed. A budget that several
-receivers share is divided anew as often as that."""
+receivers share is divided again as often as that."""
 
 PIPE_INTERVAL_S = 1.0
 """How often it is told what the attempt's threads wait for, and by that, that it lives."""

@@ -1,9 +1,9 @@
 """`SharedRate`: records per second that the receivers of several applications share.
 
-The bucket lies in a Redis or Valkey server (`RedisTokenBuckets`, which extends the `limits`
+The bucket is in a Redis or Valkey server (`RedisTokenBuckets`, which extends the `limits`
 library's own storage). Permits are taken from it in
 leases, so that a round trip serves many records, and a lease is good for a short time only: what is
-not used by then is lost. So nobody has to be told what a killed process had left, and over any
+not used by then is lost. So no one has to be told what a killed process had left, and over any
 window of a second or longer all together let pass no more than rate x window plus one burst: the
 capacity of the bucket is smaller than the burst by what may be out.
 
@@ -106,7 +106,7 @@ class RedisTokenBuckets(RedisStorage):
         """Make the next call on a connection of its own, also where the one there is answers.
 
         After a fail-over the address leads to another server, and the one before, a replica now,
-        refuses whoever stays with it.
+        refuses anyone who stays with it.
         """
         client: Any = self.get_connection()
         client.connection_pool.disconnect()
@@ -265,8 +265,8 @@ class SharedRate:
 
     Args:
         place: Which rate.
-        buckets: Where it lies; by default what `place` names.
-        on_error: Told once when the server cannot be used, and again only after it could.
+        buckets: Where it is; by default what `place` names.
+        on_error: Notified once when the server cannot be used, and again only after it could.
         clock: Monotonic time.
     """
 

@@ -451,7 +451,7 @@ def _takes_context(source: object, function: Any, *, bound: bool = True) -> bool
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
-        raise NotAReceiverError(source, "its arguments cannot be told") from None
+        raise NotAReceiverError(source, "its arguments are not known") from None
     if not bound:
         parameters = parameters[1:]
     required = [

@@ -7,7 +7,7 @@ What must hold
   gate, log, connection and attempts, and its states, errors, restarts and addresses.
 * A receiver that is stopped, restarted or fails alone does not touch its slot mates.
 * One that ends the process takes its mates down, which start again from their positions, as after
-  any other death of a process. It is in a process of its own from then on. Where nobody can say
+  any other death of a process. It is in a process of its own from then on. Where no one can say
   which one it was (a signal, or memory that ran short), half of them move to another process, so
   that after some more such ends it is alone.
 * A receiver that has left threads behind, which may spin or hang, starts again in a process of its
@@ -366,7 +366,7 @@ class _SlotProcess:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """End the process: nobody would hear how an attempt has ended."""
+        """End the process: no one would hear how an attempt has ended."""
         self.failure = error
         self._over.set()
 

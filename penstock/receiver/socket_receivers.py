@@ -130,7 +130,7 @@ class SocketReceiver(Receiver):
 class RawSocketReceiver(SocketReceiver):
     """Stores each frame that a TCP server sends as one `bytes`.
 
-    A frame is its length, 4 bytes big-endian, and then so many bytes, as for Spark's
+    A frame is its length, 4 bytes big-endian, and then that many bytes, as for Spark's
     `RawNetworkReceiver`, whose frames are blocks of serialized Java objects. Frames without bytes
     are records without bytes. A length that is negative or above the limit closes the connection;
     frames before it are stored. All else is as for `SocketReceiver`.
@@ -250,7 +250,7 @@ class _LengthCheck:
         return size
 
     def _accepted(self, buffer: memoryview, size: int) -> int:
-        """Return how many bytes lie before a length that is not accepted."""
+        """Return how many bytes are before a length that is not accepted."""
         at = 0
         while at < size:
             if self._left:

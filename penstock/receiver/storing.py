@@ -87,7 +87,7 @@ class PositionTypeError(PenstockError, TypeError):
 
     Attributes:
         found: The value, as text.
-        kind: The type of what cannot be kept, which may lie within the position.
+        kind: The type of what cannot be kept, which may be within the position.
     """
 
     def __init__(self, found: str, kind: str) -> None:

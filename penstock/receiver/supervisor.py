@@ -74,14 +74,14 @@ _MAX_FAILURES = 10
 _MAX_DELAY_MS = 60_000
 
 _OUT_OF_REACH = (ExitKind.LOST, ExitKind.REFUSED)
-"""After these nobody takes the last blocks; their source was not acknowledged."""
+"""After these no one takes the last blocks; their source was not acknowledged."""
 
 
 class ReceiverSupervisor:
     """Runs a receiver: registers it, starts and stops it, stores what it gives, tells the driver.
 
     One thread of its own (``penstock-supervisor-<streamId>``) does everything that takes time, in
-    order; whoever calls `stop`, `restart` or `report_error` only leaves a request, so these may
+    order; anyone who calls `stop`, `restart` or `report_error` only leaves a request, so these may
     be called from any thread, the receiver's own among them. `onStart` and `onStop` run in
     threads of their own and are waited for with a bound. What the driver releases goes in another
     thread (``penstock-release-<streamId>``): a stop, too, may wait for memory.
@@ -225,7 +225,7 @@ class ReceiverSupervisor:
     def give_up(self) -> ExitReport:
         """Say what hangs in an attempt that was to end; it is left behind."""
         stop = self._attempt.stop
-        asked = stop.message if stop is not None else "nobody asked it to end"
+        asked = stop.message if stop is not None else "no one asked it to end"
         text = (
             f"Receiver {self.stream_id} was to end ({asked}) and hangs at "
             f"{blocked_at(self._thread, frames=5)}"

@@ -19,7 +19,7 @@ _NOT_THEIRS = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
     os.path.dirname(threading.__file__) + os.sep,
 )
-"""Where the files of this package and of Python's library lie."""
+"""Where the files of this package and of Python's library are."""
 
 
 def blocked_at(thread: threading.Thread, frames: int = 1) -> str:
@@ -182,7 +182,7 @@ def mark(thread: threading.Thread, stream_id: int) -> None:
 
 
 def stream_of(thread: threading.Thread | None) -> int | None:
-    """Return whose a thread is; None where nobody has said it."""
+    """Return whose a thread is; None where no one has said it."""
     return getattr(thread, _MARK, None)
 
 

@@ -15,7 +15,7 @@ Layout
 The ledger (``receivedBlockMetadata``) says which segments of the receivers' logs (``receivedData``)
 hold which blocks of a stream: those of batches that are not cleaned up yet, those that wait, and
 those that are retained (`spark.penstock.wal.retention`). Logs are looked for below the folder
-first, by the names of their receiver attempts, so that a copy is read wherever it lies; then where
+first, by the names of their receiver attempts, so that a copy is read wherever it is; then where
 the ledger says.
 
 =============  =========================================================

@@ -41,7 +41,7 @@ def read(
     What is read is what is there when a job runs: a segment that was let go meanwhile is an error.
 
     Args:
-        spark: The session. Its executors read the logs, which must lie where they see them: on
+        spark: The session. Its executors read the logs, which must be where they see them: on
             this host with a local master, on HDFS, or in a folder that all hosts share.
         folder: The checkpoint directory or log folder of the program, which may run.
         stream: The stream's name or number.
@@ -97,7 +97,7 @@ def find(
 ) -> tuple[Window, tuple[LoggedSegment, ...]]:
     """Return the window that is meant, and the segments of the stream; raises as `read`.
 
-    `names` is what whoever asks calls `start` and `end`.
+    `names` is what anyone who asks calls `start` and `end`.
     """
     window = Window(as_time_ms(start, names[0]) or 0, as_time_ms(end, names[1]))
     history = History(as_folder(folder, "folder"), encryption)

@@ -163,7 +163,7 @@ class ReplayReceiver:
         raise HistoryError(
             self._folder,
             f"block {last} of segment {number} of attempt {attempt}, which was read last, was let "
-            "go meanwhile, and more may be gone: begin anew, in a new checkpoint directory, or let "
+            "go meanwhile, and more may be gone: start over, in a new checkpoint directory, or let "
             "it be retained for longer (spark.penstock.wal.retention)",
         )
 

@@ -53,7 +53,7 @@ def record(
         output: A folder that is made; it is read as that of a program with this stream alone.
         encryption: The key of those logs; the copy is encrypted with it, too.
         stopped: Ends it.
-        for_s: Ends it after so many seconds.
+        for_s: Ends it after that many seconds.
 
     Raises:
         HistoryError: There is no such folder or stream, or it cannot be read.

@@ -210,7 +210,7 @@ def in_halves(store: Callable[[list[T]], object], messages: list[T]) -> None:
 
 
 class Pace:
-    """How many messages are asked for at once: about so many bytes of them.
+    """How many messages are asked for at once: about that many bytes of them.
 
     Args:
         size: The bytes.

@@ -44,7 +44,7 @@ class Content(Protocol):
         Args:
             place: Where.
             view: Is filled with what follows.
-            before: So many bytes before the place are read, too.
+            before: That many bytes before the place are read, too.
 
         Returns:
             The bytes before it, and how many were filled in.

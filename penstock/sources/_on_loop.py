@@ -141,7 +141,7 @@ async def within(awaited: Awaitable[T], timeout_s: float | None) -> T:
 
 
 def retrieved(done: asyncio.Future[Any]) -> None:
-    """Let asyncio not complain of an error that nobody waits for any more."""
+    """Let asyncio not complain of an error that no one waits for any more."""
     if not done.cancelled():
         done.exception()
 
@@ -192,7 +192,7 @@ class Batches(Generic[T]):
             raise self._error
 
     def add(self, item: T, size: int) -> None:
-        """Take something of so many bytes. When `is_full`, wait for `room` before the next."""
+        """Take something of that many bytes. When `is_full`, wait for `room` before the next."""
         if not self._waiting and self._storing is None:
             # Soon, so that what comes at once is stored at once.
             asyncio.get_running_loop().call_later(_GATHER_S, self._begin)

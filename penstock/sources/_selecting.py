@@ -93,7 +93,7 @@ class Datagrams:
     """Reads what a socket of datagrams has.
 
     Args:
-        receiver: Is told of what the kernel dropped.
+        receiver: Is notified of what the kernel dropped.
         bound: The socket.
         name: Names it for people.
         most_bytes: How large a datagram may be.
@@ -116,7 +116,7 @@ class Datagrams:
         self._seen = 0
 
     def read(self, most: int) -> Iterator[tuple[bytes, str]]:
-        """Yield datagrams that have come, at most so many, and who sent each."""
+        """Yield datagrams that have come, at most that many, and who sent each."""
         for _ in range(most):
             try:
                 size, sender = self._socket.recvfrom_into(self._view)

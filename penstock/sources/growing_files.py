@@ -63,7 +63,7 @@ from penstock.threads import OwnedThread
 _LOOK_S = 0.25
 _DISCOVER_S = 1.0
 _SHARE = 100
-"""An idle look takes at most one part in so many of the time."""
+"""An idle look takes at most one part in that many of the time."""
 _LEAST_BUFFER = 64 << 10
 _TURN = 32
 """Buffers that are read of one file before others have their turn."""
@@ -538,7 +538,7 @@ class _Reading:
         self._discard(file, rest, reason, end)
 
     def _discard(self, file: GrowingFile, data: bytes, reason: str, end: int) -> None:
-        """Make what lies before a place a dead letter."""
+        """Make what is before a place a dead letter."""
         self._store()
         if file.content is not None:
             self._files.stand_at(file, file.content, end)

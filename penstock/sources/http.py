@@ -83,7 +83,7 @@ class HttpReceiver(LoopReceiver):
         bodyTimeout: Seconds in which a body must have come.
         storeTimeout: Seconds in which it must be durable, before 503 is the answer.
         certificate: The file of the server's certificate chain (PEM), for TLS. It and the others
-            lie on the executor's host.
+            are on the executor's host.
         privateKey: The file of its key, if that is another one.
         clientAuthorities: The file of those that must have signed a client's certificate.
         share: Whether several receivers of a host listen at one port (``SO_REUSEPORT``).

@@ -8,7 +8,7 @@ What must hold
   acknowledgement, is acknowledged if its number is among them, and stored if not. So each is stored
   once, in whatever order the server gives it again.
 * Numbers hold for one stream only: the position has its time of creation, and nothing of it counts
-  for a stream that was made anew under the same name. No acknowledgement goes to that one either.
+  for a stream that was made again under the same name. No acknowledgement goes to that one either.
 * The server is told that a message is in progress as long as it waits for its block, so that it is
   not given again, to this receiver or another one.
 * No more messages are asked for than there is room for; what the client holds is bounded by that,
@@ -267,9 +267,9 @@ class NatsReceiver(LoopReceiver):
         stream = await self._ask(client, f"STREAM.INFO.{self.stream}")
         if taken.created not in ("", stream["created"]):
             if taken.consumer:
-                raise _GoneError(f"the stream {self.stream!r} was made anew")
+                raise _GoneError(f"the stream {self.stream!r} was made again")
             self.reportError(
-                f"The stream {self.stream!r} was made anew: its messages count from the first one"
+                f"The stream {self.stream!r} was made again: its messages count from the first one"
             )
             taken.stored = _Numbers()
         taken.created = stream["created"]
@@ -282,7 +282,7 @@ class NatsReceiver(LoopReceiver):
                 raise _GoneError(f"the consumer {self.consumer!r} is gone") from error
             consumer = await self._make(client, taken)
         if taken.consumer not in ("", consumer["created"]):
-            raise _GoneError(f"the consumer {self.consumer!r} was made anew")
+            raise _GoneError(f"the consumer {self.consumer!r} was made again")
         taken.consumer = consumer["created"]
         taken.floor = consumer.get("ack_floor", {}).get("stream_seq", 0)
         config: dict[str, Any] = consumer["config"]

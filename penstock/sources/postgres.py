@@ -3,8 +3,8 @@
 What must hold
 --------------
 
-* The slot is told of a place in the log only when all changes before it are durable (I1); a place
-  is never told that lies behind what was told before.
+* The slot is notified of a place in the log only when all changes before it are durable (I1); a
+  place is never told that is behind what was told before.
 * The position is the commit of a transaction and a number in it. The server begins again with the
   first transaction that the slot was not told of; changes up to the position are left out. So each
   change is stored once, whatever is killed, also one of a transaction that is larger than a block.
@@ -151,7 +151,7 @@ class _Link:
 
 
 class _Confirmed:
-    """The place in the log that all stored changes lie before, and that the slot may be told of."""
+    """The place in the log after all stored changes, which the slot may be notified of."""
 
     def __init__(self, lsn: int) -> None:
         self._lock = threading.Lock()
@@ -170,7 +170,7 @@ class _Confirmed:
             self.lsn = max(self.lsn, lsn if self._waiting else max(lsn, self._passed))
 
     def passed(self, lsn: int) -> None:
-        """Take note that what is stored by now lies before a place, and nothing else does."""
+        """Take note that what is stored by now is before a place, and nothing else does."""
         with self._lock:
             self._passed = max(self._passed, lsn)
             if not self._waiting:
@@ -282,8 +282,8 @@ class PostgresReceiver(_PostgresBase):
     ``before`` has depends on the table's replica identity. A large value that an update did not
     touch is not sent: its column is named in ``unchanged``, and it is not in ``after``.
 
-    The slot is told of changes when they are durable, so they are stored at least once; with the
-    position, exactly once. While the stream is away the server keeps its log for the slot.
+    The slot is notified of changes when they are durable, so they are stored at least once; with
+    the position, exactly once. While the stream is away the server keeps its log for the slot.
 
     Args:
         conninfo: How to connect, as libpq takes it, with TLS if wished. The user needs the
@@ -296,8 +296,8 @@ class PostgresReceiver(_PostgresBase):
             that exists must have them.
         rows: Columns of the rows, as a schema or DDL; a change that does not fit is a dead letter.
             Columns that a table has beside them are left out, those that it has not are null.
-        timeout_s: A server that says nothing for so long, though asked, is left and connected anew.
-        storageLevel: Which copies of a block must exist.
+        timeout_s: A server that says nothing for so long, though asked, is left and connected
+        again. storageLevel: Which copies of a block must exist.
 
     Raises:
         MissingPackageError: psycopg is not installed.
@@ -441,7 +441,7 @@ class PostgresReceiver(_PostgresBase):
         return known
 
     def _check_history(self, link: _Link, system: str, timeline: str, written: int) -> None:
-        """Compare the place with the server's history; begin anew where that has been left."""
+        """Compare the place with the server's history; start over where that has been left."""
         known_system, known_timeline = self._history
         end = written
         if known_system and known_system != system:
@@ -603,7 +603,7 @@ class _Coming:
         self._base_types: dict[int, int] = {}
         self._left_out: float = 0
         self.end = 0
-        """Before it lies nothing that is still to come."""
+        """Before it is nothing that is still to come."""
 
     def passed(self, lsn: int) -> None:
         """Take note of how far the server has read its log."""
@@ -728,14 +728,14 @@ def _end_copy(link: _Link, confirmed: _Confirmed) -> None:
 
 
 _NOTIFIED_AT_ONCE = 100
-"""Of up to 8,000 bytes each: so many fit into the smallest block."""
+"""Of up to 8,000 bytes each: that many fit into the smallest block."""
 _NOTIFIED = pa.schema([("channel", pa.string()), ("pid", pa.int64())])
 
 
 class PostgresNotifyReceiver(_PostgresBase):
     """Stores the payloads of notifications (``NOTIFY``) as bytes.
 
-    A notification goes to who listens when it is committed, and to nobody later: what is sent while
+    A notification goes to who listens when it is committed, and to no one later: what is sent while
     this receiver is away or restarts is lost, and what was not durable when it was killed. That it
     was away is reported. Use `PostgresReceiver` where that matters.
 
@@ -745,7 +745,7 @@ class PostgresNotifyReceiver(_PostgresBase):
         columns: Whether records have the columns ``channel``, ``pid`` (of the server's process
             that notified) and ``value``.
         values: Makes typed values of payloads, such as `JsonFormat`.
-        timeout_s: A server that does not answer for so long is left and connected anew.
+        timeout_s: A server that does not answer for so long is left and connected again.
         storageLevel: Which copies of a block must exist.
 
     Raises:

@@ -172,7 +172,7 @@ class _Held:
     id: str
     handle: str
     hidden_until_s: float
-    """By the clock of this process; how long nobody else gets it."""
+    """By the clock of this process; how long no one else gets it."""
     is_durable: bool = False
     is_lost: bool = False
     """Its visibility cannot be extended: it comes again."""

@@ -92,7 +92,7 @@ class SyslogReceiver(SelectingReceiver):
         tcp: The TCP port, likewise.
         tls: The port for TLS, likewise; it needs `certificate`.
         host: The address of the executor's host; ``"0.0.0.0"`` for all of them.
-        certificate: The file of the server's certificate chain (PEM). It and the others lie on the
+        certificate: The file of the server's certificate chain (PEM). It and the others are on the
             executor's host.
         privateKey: The file of its key, if that is another one.
         clientAuthorities: The file of those that must have signed a client's certificate.

@@ -10,7 +10,7 @@ What must hold
 * While the stream is held nothing is read: TCP slows the server down, and memory stays bounded.
   Then pings are not answered either, for they come behind the messages; a server that gives up
   for that is connected to again.
-* A connection that is open and dead is noticed by a ping that nobody answers.
+* A connection that is open and dead is noticed by a ping that no one answers.
 """
 
 from __future__ import annotations

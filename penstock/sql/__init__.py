@@ -1,6 +1,6 @@
 """Structured Streaming on received blocks: any receiver is a source of `spark.readStream`.
 
-And of `spark.read`, for what is there.
+And of `spark.read`, for what streams have.
 
 ::
 
@@ -37,7 +37,7 @@ Layout
 `_options`          what a query or a batch read may say
 `_stream_rates`     rates of receivers, of all who have a say in them
 `_query_rates`      those that follow queries, and what Spark tells of queries for that
-`_host_monitor`     a host as the monitor sees it; who is told of its receivers
+`_host_monitor`     a host as the monitor sees it; who is notified of its receivers
 `_host_client`      questions to the host
 `_ended_host`       the same to the directory of one that has ended
 `session`           `connect`: hosts of other applications

@@ -1,7 +1,7 @@
 """`EndedHost`: the directory of a `ReceiverHost` that has ended, as what answers about its places.
 
 Its ledger is read, and nothing is written. Blocks are looked for below the directory first, by the
-names of their receiver attempts, so that a copy of a directory is read wherever it lies; then where
+names of their receiver attempts, so that a copy of a directory is read wherever it is; then where
 the ledger says.
 """
 

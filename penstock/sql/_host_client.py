@@ -16,7 +16,7 @@ _PATIENCE_S = 20.0
 """How long a host that is silent is asked; Spark itself waits for ever."""
 
 _REFUSED_S = 2.0
-"""How long one is asked where nobody listens: a host that is started again has another secret."""
+"""How long one is asked where no one listens: a host that is started again has another secret."""
 
 
 class HostClient:

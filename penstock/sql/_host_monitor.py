@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.tracker import KeptStream, ReceiverTrackerEvents, TrackedReceiver
 
 _NEWEST_BLOCKS = 100
-"""So many of the newest blocks are looked through for one that has records."""
+"""How many of the newest blocks are looked through for one that has records."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,12 @@ class HostEvents:
     """Hands on what the tracker tells: to the host, to the terminal, and to the monitor.
 
     Args:
-        on_error: Is told of what is final.
+        on_error: Is notified of what is final.
         readings: Forget a receiver that stopped.
         lines: Say of receivers what a person wants to see.
 
     Attributes:
-        monitor: Is told of everything; None: nobody looks.
+        monitor: Is notified of everything; None: no one looks.
     """
 
     def __init__(

@@ -44,9 +44,9 @@ class SourceOptions:
         start_ms: It begins with what was received at this time or later, ms since the epoch.
         end: Before which place a batch read ends: ``latest``, or a place.
         end_ms: It ends before what was received at this time, ms since the epoch.
-        max_records: At most so many records in a batch, or one block.
-        max_bytes: At most so many bytes in a batch, or one block.
-        min_partitions: At least so many partitions, if there are as many blocks.
+        max_records: At most that many records in a batch, or one block.
+        max_bytes: At most that many bytes in a batch, or one block.
+        min_partitions: At least that many partitions, if there are as many blocks.
         fails_on_loss: Whether places that are not there any more are an error.
         metadata: Those of `METADATA_COLUMNS` that are wanted.
         consumer: What the query's consumer is called where people look.
@@ -144,7 +144,7 @@ class SourceOptions:
                 raise SourceOptionError(
                     name,
                     "it is for spark.read; a query goes on, or with trigger(availableNow=True) "
-                    "reads what is there at its start",
+                    "reads what the stream has at its start",
                 )
         if self.streams and isinstance(self.start, int):
             raise SourceOptionError(
@@ -170,10 +170,10 @@ class SourceOptions:
             raise SourceOptionError("startingOffsets", "a batch read begins at earliest or a place")
         if isinstance(self.start, int) and isinstance(self.end, int) and self.start > self.end:
             raise SourceOptionError(
-                "endingOffsets", f"place {self.end} lies before startingOffsets, {self.start}"
+                "endingOffsets", f"place {self.end} is before startingOffsets, {self.start}"
             )
         if self.start_ms is not None and self.end_ms is not None and self.start_ms > self.end_ms:
-            raise SourceOptionError("endingTimestamp", "it lies before startingTimestamp")
+            raise SourceOptionError("endingTimestamp", "it is before startingTimestamp")
 
 
 def _stream_names(text: str) -> tuple[str, ...]:

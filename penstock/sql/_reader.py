@@ -462,7 +462,7 @@ class PlaceReader(ReaderOfQuery):
                 f"the checkpoint has an offset that is none of version {_VERSION} of this source: "
                 f"{msgspec.json.encode(offset).decode()}. It is of a query of several streams "
                 "(the option streams), of another source or a newer Penstock, or was edited; "
-                "another checkpointLocation begins anew"
+                "another checkpointLocation starts over"
             )
         if stream != self.found().epoch:
             raise AnotherLedgerError(self._options.stream, self.found().epoch, stream)

@@ -102,7 +102,7 @@ class _Query:
                     query.processAllAvailable()
                 except StreamingQueryException as error:
                     # The next look raises it, unless it came too late.
-                    _log.debug("Query %s has not read what is there: %s", self.name, error)
+                    _log.debug("Query %s has not read all of its stream: %s", self.name, error)
                 else:
                     return
             time.sleep(_LOOK_S)
@@ -164,7 +164,7 @@ class QueriesOfRun:
         return bool(self._queries) and all(query.is_over for query in self._queries)
 
     def drain(self, timeout_s: float) -> bool:
-        """Let all read what is there; whether they have within the time."""
+        """Let all read what their streams have; whether they have within the time."""
         end_s = time.monotonic() + timeout_s
 
         def process() -> None:

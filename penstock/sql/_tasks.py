@@ -111,7 +111,7 @@ def packed(
         places: Their places.
         added_ms: When each was added.
         servers: The block servers by host.
-        min_partitions: At least so many, if there are as many blocks.
+        min_partitions: At least that many, if there are as many blocks.
         parallelism: How many tasks run at a time.
         names: Of the streams by their ids, where there are several.
     """
@@ -188,7 +188,7 @@ def read_partition(
                     raise SourceError(
                         f"block {info.block_id} of stream {options.stream!r} has other columns "
                         f"than the query ({error}): it was stored with another schema. Load the "
-                        "stream anew, or keep columns by name and type; or begin behind it, "
+                        "stream again, or keep columns by name and type; or begin behind it, "
                         f"which has the place {place}, with another checkpointLocation"
                     ) from error
                 values = {
@@ -324,7 +324,7 @@ def _watermark_us(info: ReceivedBlockInfo, options: SourceOptions) -> int | None
     raise SourceError(
         f"the position of block {info.block_id} of stream {options.stream!r} states the watermark "
         f"{stated!r:.100}, which is none: it is a whole number, in milliseconds since the epoch. "
-        "Without the metadata column _watermark nobody asks for it"
+        "Without the metadata column _watermark no one asks for it"
     )
 
 

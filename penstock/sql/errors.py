@@ -125,7 +125,7 @@ class AnotherLedgerError(SourceError):
             f"the checkpoint has places of another ledger, or of another stream ({wanted}), than "
             f"stream {stream!r} of this host ({found}): name the stream that the query has read, "
             "give the ReceiverHost the directory that it had, or give the query another "
-            "checkpointLocation, with which it begins anew"
+            "checkpointLocation, with which it starts over"
         )
         self.stream = stream
         self.found = found
@@ -151,7 +151,7 @@ class LedgerPutBackError(SourceError):
             f"before it, and the ledger, which ends at place {next_} with {next_records} records, "
             "has others: the host's directory was put back, or has lost its end with a power loss "
             "(spark.penstock.wal.sync), or the checkpoint was edited. Put both back to the same "
-            "time, or give the query another checkpointLocation, with which it begins anew"
+            "time, or give the query another checkpointLocation, with which it starts over"
         )
         self.stream = stream
         self.place = place
@@ -205,13 +205,13 @@ class PlacesReleasedError(SourceError):
         if is_batch_read or is_new_query:
             keeper = "batch read" if is_batch_read else "query that has not begun"
             why = f"all queries have passed it, and its retention is over: a {keeper} keeps nothing"
-            way_out = "it reads what is there; a longer retention of the stream keeps more"
+            way_out = "it reads what is left; a longer retention of the stream keeps more"
         else:
             why = (
                 "the query's consumer was forgotten or dropped, or its checkpoint was put back or "
                 "edited"
             )
-            way_out = "it goes on with what is there; another checkpointLocation begins anew"
+            way_out = "it goes on with what is left; another checkpointLocation starts over"
         super().__init__(
             f"the {reader} needs the places {start} to {end} of stream {stream!r}, and those from "
             f"{first} to {next_} are there: what is missing was released, because {why}. With "

@@ -193,7 +193,7 @@ class ReceiverHost:
             retention: How long blocks stay that all queries have passed: seconds, or text such as
                 ``"24 hours"``. 0 makes it a queue: a block goes when all queries have passed it,
                 and none goes before there is one.
-            retentionSize: And at most so many bytes of them, as a number or text such as
+            retentionSize: And at most that many bytes of them, as a number or text such as
                 ``"10g"``.
             consumerTimeout: A query that was not connected and committed nothing for so long is
                 forgotten, with a warning: what only it needed goes. A host that is started again
@@ -754,7 +754,7 @@ class ReceiverHost:
         return number
 
     def streams(self) -> Mapping[str, KeptStream]:
-        """Return what is there of each stream, and who reads it; empty before `start`."""
+        """Return what each stream has, and who reads it; empty before `start`."""
         if self._hosted is None:
             return {}
         places = self._hosted.tracker.ledger.places

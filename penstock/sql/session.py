@@ -47,7 +47,7 @@ def connect(spark: SparkSession, share: str | os.PathLike[str] | None = None) ->
             if os.fstat(file.fileno()).st_mode & 0o077:
                 raise SourceError(
                     f"{share} can be read by others than its owner: it holds a secret. Let the "
-                    "host write it anew, or set its mode to 0600"
+                    "host write it again, or set its mode to 0600"
                 )
             text = file.read()
     except FileNotFoundError:

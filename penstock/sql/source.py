@@ -1,6 +1,6 @@
 """The data source ``penstock`` of Spark, and how Spark gets to know it.
 
-Spark finds it by its class, which `register` makes anew for each host: pickled by value it carries
+Spark finds it by its class, which `register` makes for each host: pickled by value it carries
 what opens a connection to the host, and no option, plan or offset shows it.
 """
 
@@ -523,13 +523,13 @@ class StreamsReader(ReaderOfQuery):
                 f"the checkpoint has an offset that is none of version {_VERSION} of a source of "
                 f"several streams: {json.dumps(offset)}. It is of a query of one stream, of "
                 "another source or of a newer Penstock, or was edited; another "
-                "checkpointLocation begins anew"
+                "checkpointLocation starts over"
             )
         missing = sorted(parts.keys() - set(self._options.streams))
         if missing:
             raise SourceError(
                 f"the checkpoint has places of {', '.join(missing)}, which the option streams does "
-                "not name: name them, or begin anew with another checkpointLocation"
+                "not name: name them, or start over with another checkpointLocation"
             )
         return parts
 

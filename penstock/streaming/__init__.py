@@ -31,7 +31,7 @@ Layout
 `checkpoint/`                the graph and the progress kept
 `rates/`                     whose limit holds, backpressure, groups
 `kernels/`                   what the operations do with records, in the tasks
-`listeners/`                 what a program implements to be told of all that, and the events
+`listeners/`                 what a program implements to be notified of all that, and the events
 `recovery`                   the context made again: `StreamingContext.getOrCreate`
 `durations`                  durations and batch times, as programs give and get them
 `errors`, `user_errors`      what goes wrong, with the way out; in the program's own functions

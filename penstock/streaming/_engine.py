@@ -63,8 +63,8 @@ def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
         None where no stream of the graph writes or reads any, or they are not to be kept.
 
     Raises:
-        UnwritableFolderError: They are to lie on this host and cannot be written.
-        StreamGraphError: They are to be read, and lie on other hosts.
+        UnwritableFolderError: They are to be on this host and cannot be written.
+        StreamGraphError: They are to be read, and are on other hosts.
     """
     nodes = graph.nodes()
     writes = any(
@@ -86,7 +86,7 @@ def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
     on_all_hosts = is_shared(place.folder)
     if reads and not run.is_local and not on_all_hosts:
         raise StreamGraphError(
-            f"deadLetters() is read by the driver, and dead letters lie in {place.folder} on each "
+            f"deadLetters() is read by the driver, and dead letters are in {place.folder} on each "
             "host; set spark.penstock.deadLetters.dir to a folder on HDFS or an object store, or "
             "read those of a host there with penstock.dead_letters.letters"
         )
@@ -94,7 +94,7 @@ def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
         check_writable(settings.dead_letters_dir)
     if writes and settings.dead_letters_dir is None and not run.durability.keeps_blocks:
         _log.warning(
-            "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter lie in %s, which goes "
+            "The dead letters of mapOrDeadLetter and flatMapOrDeadLetter are in %s, which goes "
             "with the program; set spark.penstock.deadLetters.dir, spark.penstock.wal.dir or a "
             "checkpoint directory to keep them",
             place.folder,
@@ -126,9 +126,9 @@ class StreamingEngine:
         run: The run.
         clock: The clock of the batches.
         bus: The listeners.
-        waiter: Told of errors.
-        on_spark_ended: Told once when Spark is gone; called from any thread.
-        on_stop_asked: Told when somebody outside wants the context to stop, and whether
+        waiter: Notified of errors.
+        on_spark_ended: Notified once when Spark is gone; called from any thread.
+        on_stop_asked: Notified when somebody outside wants the context to stop, and whether
             gracefully; called from any thread, does not wait.
         ledger: The driver log; None without receivers and without a checkpoint directory. The
             engine closes it when it stops; one that was not made leaves it open.

@@ -468,7 +468,7 @@ def number_streams(
         others = [node.made_by for node in graph.inputs if node not in streams.values()]
         if others:
             _log.warning(
-                "Inputs without a receiver begin anew in another version of a program: %s",
+                "Inputs without a receiver start over in another version of a program: %s",
                 ", ".join(others),
             )
     numbers = ledger.register_streams(

@@ -72,7 +72,7 @@ _RELOADED = (
     "spark.kerberos.principal",
     "spark.ui.filters",
 )
-"""What the new environment may set anew, as in Spark's `Checkpoint.createSparkConf`."""
+"""What the new environment may replace, as in Spark's `Checkpoint.createSparkConf`."""
 
 _NOT_COMPARED = ("spark.app.", "spark.submit.", "spark.repl.", "spark.ui.showConsoleProgress")
 """What Spark sets itself, by how the program is started."""
@@ -120,7 +120,7 @@ def make_checkpointing(
         _check_newest(newest, directory, recovered or upgraded)
     elif newest is not None and newest.states:
         _log.warning(
-            "This program begins anew: with its first checkpoint in %s the states of application "
+            "This program starts over: with its first checkpoint in %s the states of application "
             "%s (%s) are gone, which are there as of the batch of %d ms. To go on with them, make "
             "the context by StreamingContext.getOrCreate",
             directory,
@@ -269,7 +269,7 @@ def recover_context(
             if isinstance(error, PenstockError)
             else f"its graph cannot be made again ({typed_text(error)}); code that it "
             "refers to may have changed or be missing, or files of it were removed. `penstock "
-            f"checkpoint {path}` says what is there"
+            f"checkpoint {path}` shows its contents"
         )
         raise CheckpointReadError(path, reason) from error
     context._take_over(

@@ -1,7 +1,7 @@
 """What went wrong in the program's own functions, with the frames of the program only.
 
 An error of a task reaches the driver as text: the worker's traceback among hundreds of lines of
-Java. An error of a function in the driver comes with the frames of whoever called it.
+Java. An error of a function in the driver comes with the frames of its caller.
 """
 
 from __future__ import annotations

@@ -57,9 +57,9 @@ class StreamErrors:
     that Spark has ended, once.
 
     Args:
-        waiter: Told of errors.
+        waiter: Notified of errors.
         why_ended: Returns why Spark runs no more jobs; empty while it does.
-        on_ended: Told once that it does not; must return at once.
+        on_ended: Notified once that it does not; must return at once.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ epoch is logged."""
 
 _MOST_ROWS = 20
 _EPOCHS = 4
-"""So many epochs an attempt is given at most."""
+"""How many epochs an attempt is given at most."""
 
 _WITHIN_S = 0.003
 _LATE = 0.3
@@ -78,7 +78,7 @@ def sink_crash_test(
     """Kill a sink again and again, and compare what it has with what it was given.
 
     It is pickled into a process for each attempt, as into a task. Beside the kills, commits of
-    attempts that were given up come late, and once all epochs begin anew from 0, as those of
+    attempts that were given up come late, and once all epochs start over from 0, as those of
     another ledger do.
 
     Args:

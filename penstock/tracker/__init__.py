@@ -11,7 +11,7 @@ What must hold:
 - *A stream has batches or places.* Batches take its blocks away; or it is a log that any number of
   consumers read, each at its own place, and a block goes when all have passed it and its retention
   is over (`_kept_blocks`).
-- *What is retained holds nobody up.* Segments may stay in the receivers' logs after the batches of
+- *What is retained holds no one up.* Segments may stay in the receivers' logs after the batches of
   their blocks; they go by age, by size, and at once when the disk runs short (`_retained`).
 - *A stream is its name*. Its number is given once, in the driver log, and never to another name;
   what the ledger has of a stream that the program lacks is refused, or given up by name.
@@ -27,14 +27,14 @@ Layout:
 
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
   memory), ``_block_numbers`` (what makes adding idempotent), ``_recovery`` (snapshots, and
-  reading them back). ``_ledger_opening``: where it lies.
+  reading them back). ``_ledger_opening``: where it is.
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them; whose receivers wait for them).
 - ``_continuous``: epochs and tasks of streams whose blocks are given to a function as they come.
 - ``_retained``: the segments that stay after the clean-up of their batches.
 - ``cluster``: what is asked of Spark. ``receiver_scheduling_policy``: where receivers should run.
-- ``receiver_tracking_info``: the states of a receiver, and what listeners are told of them.
+- ``receiver_tracking_info``: the states of a receiver, and what listeners are notified of them.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
   thread of its own, whose task is `penstock.receiver.run_receiver`. It is prepared
   there, and started again. ``_slots``: those whose receivers share one.

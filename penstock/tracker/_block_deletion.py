@@ -1,12 +1,12 @@
-"""Deleting blocks that nobody needs any more: who has the bytes is told (I4: last of all).
+"""Deleting blocks that no one needs any more: who has the bytes is told (I4: last of all).
 
 *What is retained goes, oldest first, when the disk of the receivers' logs runs short*
-(`DiskRoom`). Receivers tell about once a second how much is free where their log lies, and one that
-cannot begin its log tells that. What is retained is promised to nobody, so nobody is asked: a
+(`DiskRoom`). Receivers tell about once a second how much is free where their log is, and one that
+cannot begin its log tells that. What is retained is promised to no one, so no one is asked: a
 program that runs never waits for it.
 
 *What ended receiver attempts left on HDFS* (`SharedLogs`). On its own disk a host's block server
-does that. What lies on HDFS is no host's, and a host that is gone for good is just when it matters:
+does that. What is on HDFS is no host's, and a host that is gone for good is just when it matters:
 so the driver does it. A thread of its own, because a NameNode may take its time; what cannot be
 deleted is one line of the log and stays.
 """
@@ -38,7 +38,7 @@ _IDS_PER_MESSAGE = 10_000
 _log = logging.getLogger("penstock.tracker")
 
 _SEGMENTS = 4
-"""A disk should have room for so many segments of each receiver: they are allocated in advance."""
+"""How many segments of each receiver a disk should have room for: they are allocated in advance."""
 
 _SETTLE_S = 2.0
 """How long it may take until released segments have left the disk."""
@@ -169,7 +169,7 @@ class DiskRoom:
             deletion: Has it deleted.
             clock: Time.
             segment_bytes: The size of a segment.
-            is_shared: The logs of all hosts lie on one file system.
+            is_shared: The logs of all hosts are on one file system.
         """
         self._ledger = ledger
         self._deletion = deletion

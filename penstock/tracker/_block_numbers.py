@@ -22,7 +22,7 @@ class BlockNumbers:
 
     Attributes:
         next: The lowest number above every accepted one.
-        gaps: Numbers below `next` that were never accepted, with the segments they may lie in.
+        gaps: Numbers below `next` that were never accepted, with the segments they may be in.
     """
 
     __slots__ = ("gaps", "next")
@@ -79,7 +79,7 @@ class BlockNumbers:
         )
 
     def may_lie_in(self, segment: int) -> bool:
-        """Return whether a block that is still missing may lie in this segment."""
+        """Return whether a block that is still missing may be in this segment."""
         return any(gap.segment_low <= segment <= gap.segment_high for gap in self.gaps)
 
 

@@ -100,7 +100,7 @@ class BlockServers:
     def release(
         self, host: str, attempts: Iterable[str], segments: Iterable[tuple[str, int]]
     ) -> bool:
-        """Have what ended attempts left deleted; segments also later, when nobody is there now.
+        """Have what ended attempts left deleted; segments also later, when no one is there now.
 
         Returns:
             Whether it was sent.
@@ -115,7 +115,7 @@ class BlockServers:
         return True
 
     def release_memory(self, host: str, attempt: str) -> None:
-        """Have the memory file of an ended attempt deleted, also later if nobody is there now."""
+        """Have the memory file of an ended attempt deleted, also later if no one is there now."""
         with self._lock:
             known = self._hosts.setdefault(host, _Host())
             peer = known.peer
@@ -127,7 +127,7 @@ class BlockServers:
     def release_copies(
         self, host: str, attempts: Iterable[str], segments: Iterable[tuple[str, int]]
     ) -> None:
-        """Have copies of other hosts' blocks deleted, also later when nobody is there now."""
+        """Have copies of other hosts' blocks deleted, also later when no one is there now."""
         wanted = tuple(attempts)
         if not self.release(host, wanted, segments):
             with self._lock:

@@ -63,10 +63,10 @@ from penstock.wire.messages import (
 CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TaskFailed)
 
 MOST_BYTES = 64 << 20
-"""Tasks are sent so many bytes of blocks that are in no committed epoch, and at least one block."""
+"""How many bytes of blocks that are in no committed epoch a task is sent; at least one block."""
 
 MOST_BLOCKS = 4096
-"""And so many blocks."""
+"""And how many blocks."""
 
 _BLOCKS_PER_MESSAGE = 500
 _AGAIN_S = 1.0
@@ -139,9 +139,9 @@ class _Epochs:
         operation: What is asked for.
         places: The ledger's.
         later: Runs something on the thread of epochs after some seconds.
-        on_logged: Called there when an epoch is logged: blocks before it need nobody to wait.
+        on_logged: Called there when an epoch is logged: blocks before it need no one to wait.
         on_released: Called there, now and then, when blocks may go.
-        on_given_up: Told why nothing of it is called any more.
+        on_given_up: Notified why nothing of it is called any more.
         lost: Attempts of receivers whose blocks went with an earlier run.
     """
 
@@ -394,7 +394,7 @@ class _Epochs:
     def died(self, number: int, why: str, error: str) -> bool:
         """Count an attempt that ended without a word; whether it had something to do.
 
-        An executor that is taken away while nothing comes is nobody's failure. Called on the thread
+        An executor that is taken away while nothing comes is no one's failure. Called on the thread
         of the task's job, between two attempts.
         """
         with self._changed:
@@ -523,13 +523,13 @@ class ContinuousStreams:
         cluster: Where tasks run.
         settings: The application's settings.
         clock: Time, for pauses between attempts.
-        listeners: Are told of streams that are given up.
+        listeners: Are notified of streams that are given up.
         access: Returns what reaching blocks needs, as of now.
         locations: Returns where tasks of a stream should run.
         later: Runs something on a loop after some seconds.
-        on_logged: Told of a stream an epoch of which was logged.
-        release: Lets go of blocks that nobody needs.
-        on_given_up: Told which stream is given up, why, and with which traceback.
+        on_logged: Notified of a stream an epoch of which was logged.
+        release: Lets go of blocks that no one needs.
+        on_given_up: Notified which stream is given up, why, and with which traceback.
         lost: Attempts of receivers whose blocks went with an earlier run.
     """
 

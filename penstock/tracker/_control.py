@@ -98,14 +98,14 @@ class Control:
             ledger: The ledger.
             receivers: The table of receivers.
             block_servers: The block servers.
-            listeners: Are told of receivers.
+            listeners: Are notified of receivers.
             replica_hosts: Names the hosts of second copies.
             lease_s: What block servers are promised.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
-            on_rate_status: Is told how a receiver's rate is used.
-            on_full_log: Is told that a receiver finds no room for its log.
-            on_letters_sent: Is told what became of letters that a receiver was to store again.
+            on_rate_status: Is notified how a receiver's rate is used.
+            on_full_log: Is notified that a receiver finds no room for its log.
+            on_letters_sent: Is notified what became of letters that a receiver was to store again.
             slots: The slots that receivers share.
         """
         self._ledger = ledger
@@ -327,7 +327,7 @@ class Control:
         """Have a task start a block server on a host with neither one nor a receiver, once it can.
 
         The logs of a host that was cut off are still there when it is back. So it is looked for
-        executors there again and again, until nothing lies there that a batch may need.
+        executors there again and again, until nothing is there that a batch may need.
         """
         if self._block_servers.is_served(host) or not self._is_started():
             return
@@ -384,10 +384,10 @@ def what_is_there(
 ) -> str:
     """Say which blocks of which batches cannot be read from other hosts.
 
-    Those can be read that lie on HDFS, or also on a host that is served.
+    Those can be read that are on HDFS, or also on a host that is served.
 
     Args:
-        blocks: What lies on the host that is gone, by batch.
+        blocks: What is on the host that is gone, by batch.
         served: Hosts whose block servers are connected.
     """
     parts = []

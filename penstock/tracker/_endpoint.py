@@ -356,7 +356,7 @@ class LetterSends:
         return found
 
     def answered(self, message: LettersSent) -> None:
-        """Take a receiver's answer; one for which nobody waits any more is dropped."""
+        """Take a receiver's answer; one for which no one waits any more is dropped."""
         with self._lock:
             future = self._waiting.pop(message.request, None)
         if future is not None:

@@ -55,7 +55,7 @@ class BlockRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     replicas: tuple[tuple[int, int, int, int], ...] = ()
     """Of each copy: segment, offset, length, sequence."""
     added_ms: int = 0
-    """When it was added, ms since the epoch; 0 where nobody asks, which is in batches."""
+    """When it was added, ms since the epoch; 0 where no one asks, which is in batches."""
 
 
 class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -89,7 +89,7 @@ class BatchCleanupEvent(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class BatchCompletionEvent(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """These batches were processed: a driver that starts anew does not give their blocks again."""
+    """These batches were processed: a driver that starts over does not give their blocks again."""
 
     batches: tuple[int, ...]
 
@@ -147,7 +147,7 @@ class LoggedEpoch(msgspec.Struct, frozen=True, array_like=True):
     end: int
     """It has the blocks before this place, from the end of the one before on."""
     parts: int
-    """Into so many parts they are divided: place modulo parts."""
+    """How many parts they are divided into: place modulo parts."""
 
 
 class EpochEvent(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -233,7 +233,7 @@ class _RecordHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GapState(msgspec.Struct, frozen=True, array_like=True):
-    """Block numbers that were jumped over, and the segments in which they may lie."""
+    """Block numbers that were jumped over, and the segments in which they may be."""
 
     first: int
     last: int
@@ -416,7 +416,7 @@ def addition_events(
 
     Args:
         blocks: The blocks.
-        added_ms: When each was added; empty where nobody asks.
+        added_ms: When each was added; empty where no one asks.
     """
     events: list[BlockAdditionEvent] = []
     rows: list[BlockRow] = []

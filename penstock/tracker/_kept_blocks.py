@@ -4,7 +4,7 @@ What must hold:
 
 - *A place is a block for good.* The n-th block that the ledger took of the stream has the place n,
   over snapshots and restarts. (Block numbers would not do: they have gaps that are filled later.)
-- *Each consumer has a place of its own*, which only grows: what lies before it, that consumer asks
+- *Each consumer has a place of its own*, which only grows: what is before it, that consumer asks
   for no more.
 - *Both must be over.* A block goes when all consumers have passed it and its retention is over.
   Stopping one of them takes nothing from the others, and one that comes later finds what the
@@ -33,8 +33,8 @@ class Retention:
     Attributes:
         time_ms: So long after they were added; 0: not at all, the stream is a queue, and nothing of
             it goes before it has a consumer. None: time does not matter.
-        size_bytes: And at most so many bytes of them. None: size does not matter. Without both they
-            stay for ever.
+        size_bytes: And at most that many bytes of them. None: size does not matter. Without both
+            they stay for ever.
     """
 
     time_ms: int | None
@@ -132,7 +132,7 @@ class KeptBlocks:
     def end_of(self, start: int, until: int, max_records: int | None, max_bytes: int | None) -> int:
         """Return how far from `start` one may go without more records or bytes than are allowed.
 
-        At least one block, so that a large one keeps nobody waiting for ever.
+        At least one block, so that a large one keeps no one waiting for ever.
         """
         until = min(until, self.next)
         start = max(start, self.first)
@@ -151,10 +151,10 @@ class KeptBlocks:
         """Return the bytes that a consumer has not read yet, and who has read least.
 
         Args:
-            reached: What lies before these places does not count for these consumers.
+            reached: What is before these places does not count for these consumers.
 
         Returns:
-            Bytes and consumer; without consumers all bytes that are there, and nobody.
+            Bytes and consumer; without consumers all bytes that are there, and no one.
         """
         if not self.consumers:
             return self.size_bytes, ""

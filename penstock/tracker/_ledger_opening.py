@@ -1,4 +1,4 @@
-"""Opening an application's ledger: where it lies, and by which options of the log."""
+"""Opening an application's ledger: where it is, and by which options of the log."""
 
 from __future__ import annotations
 

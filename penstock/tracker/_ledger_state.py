@@ -98,7 +98,7 @@ class AttemptLedger:
     """Its memory file alone was."""
 
     def count(self, blocks: Iterable[ReceivedBlockInfo]) -> None:
-        """Count the segments in which blocks lie."""
+        """Count the segments in which blocks are."""
         for block in blocks:
             if block.segment is not None:
                 key = (block.segment.folder, block.segment.segment)
@@ -531,7 +531,7 @@ class LedgerState:
         A segment of a living attempt may go when a later one is in use and no block of it is
         unreleased or missing; one of an ended attempt when no block of it is unreleased; the
         whole attempt when it has ended and none of its blocks is. For segments of copies the same
-        holds; which of them missing blocks may lie in is not known. What is retained stays.
+        holds; which of them missing blocks may be in is not known. What is retained stays.
         """
         ids: dict[str, list[str]] = {}
         for block in blocks:

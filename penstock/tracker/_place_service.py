@@ -69,7 +69,7 @@ class Bound:
 
     @property
     def is_retention_enough(self) -> bool:
-        """Whether the retention bounds what is there while nobody reads it."""
+        """Whether the retention bounds what is there while no one reads it."""
         return self.retention.size_bytes is not None and self.retention.time_ms != 0
 
 
@@ -101,7 +101,7 @@ class Backlogs:
         self._limited_log = RateLimitedLog(_log, clock)
 
     def reached(self, stream_id: int, consumer: str, place: int) -> None:
-        """Take note that what lies before a place counts for a consumer no more.
+        """Take note that what is before a place counts for a consumer no more.
 
         It has read that and asks for more, or that was there before it came.
         """
@@ -174,8 +174,8 @@ _BYTES_PER_ANSWER = 1 << 20
 """Approximate size of an answer, well below the limit of a frame."""
 
 _UNCOMMITTED_S = 600.0
-"""After so long without a connection a consumer that has asked for no batch is told of. Whether
-Spark has logged its first batch nobody here can know, so it is kept as every other."""
+"""After so long without a connection a consumer that has asked for no batch is reported. Whether
+Spark has logged its first batch no one here can know, so it is kept as every other."""
 
 _SEEN_S = 600.0
 """How often the ledger notes that a consumer is there, even if it commits nothing."""
@@ -196,7 +196,7 @@ class KeptStreamSettings:
         consumer_timeout_s: After so long without a commit or a connection a consumer is forgotten;
             None: never.
         schema: The serialised Arrow schema that its receiver declares, or None.
-        max_backlog_bytes: With so many unread bytes its receiver waits; None: it does not.
+        max_backlog_bytes: With that many unread bytes its receiver waits; None: it does not.
     """
 
     name: str
@@ -213,7 +213,7 @@ class PlaceService:
     connected.
 
     Attributes:
-        backlogs: Has receivers wait whose streams nobody reads quickly enough.
+        backlogs: Has receivers wait whose streams no one reads quickly enough.
     """
 
     def __init__(

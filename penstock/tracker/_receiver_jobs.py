@@ -285,7 +285,7 @@ class ReceiverStarts:
             receivers: The table of receivers.
             block_servers: The block servers.
             shared_logs: The logs on HDFS, if they are there.
-            listeners: Are told of receivers.
+            listeners: Are notified of receivers.
             is_started: Whether the tracker runs and does not stop yet.
         """
         self._launches = launches

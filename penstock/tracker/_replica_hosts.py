@@ -6,7 +6,7 @@ there is one more host with a server than there are such receivers. Its tasks ar
 which Spark may not grant; so this is checked afterwards, and repeated a few times.
 
 The same job starts a block server on a host that lost its own and has no receiver that would start
-another, so that other hosts can read what lies there.
+another, so that other hosts can read what is there.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What must hold:
 
-- *The log is what is kept.* The ledger knows of each segment where it lies and which of its records
+- *The log is what is kept.* The ledger knows of each segment where it is and which of its records
   were taken, as runs of sequences. So a day of many small blocks costs the driver some hundred
   bytes for each segment, whatever their number.
 - *Only what was processed is retained.* A block counts here from the clean-up of its batch on (I4);
@@ -10,7 +10,7 @@ What must hold:
   run: its source gave it again.
 - *The oldest goes first*, whole segments at a time, by the time at which the last of their blocks
   was cleaned up.
-- *Nothing waits for it.* Letting go asks nobody.
+- *Nothing waits for it.* Letting go asks no one.
 
 What is retained is one copy: those on other hosts go with the clean-up, as ever.
 """
@@ -147,7 +147,7 @@ class RetainedSegments:
         return tuple(found)
 
     def oldest(self, attempts: Iterable[str], size_bytes: int) -> tuple[SegmentKey, ...]:
-        """Return the oldest segments that have so many bytes together, or all.
+        """Return the oldest segments that have that many bytes together, or all.
 
         Args:
             attempts: Only those of these attempts.

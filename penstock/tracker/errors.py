@@ -57,7 +57,7 @@ class LedgerRemovedError(LedgerWriteError):
         super().__init__(
             what,
             f"{reason}. Nothing more can be acknowledged: stop the program, and start it on a "
-            "folder that nobody else clears",
+            "folder that no one else clears",
         )
 
 
@@ -181,7 +181,7 @@ class StreamUseError(LedgerError):
         if not is_kept:
             ledger, program = program, ledger
         super().__init__(
-            f"driver log {folder}: what is there of {', '.join(streams)} was received to be read "
+            f"driver log {folder}: what it has of {', '.join(streams)} was received to be read "
             f"{ledger}, and cannot be read {program}: use another folder or other names"
         )
         self.folder = folder

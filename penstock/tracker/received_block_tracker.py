@@ -224,7 +224,7 @@ class ReceivedBlockTracker:
         """Open the driver log in `folder` and go on from what it says; a new one if there is none.
 
         All attempts that it knows are over: their processes belonged to the driver before.
-        The folder is locked before it is read, so that nobody else can write meanwhile.
+        The folder is locked before it is read, so that no one else can write meanwhile.
 
         Args:
             stream_ids: The streams whose blocks are taken from now on.
@@ -593,7 +593,7 @@ class ReceivedBlockTracker:
             return tuple(stream.unallocated.values()) if stream is not None else ()
 
     def blocks_on(self, host: str) -> Mapping[int | None, tuple[ReceivedBlockInfo, ...]]:
-        """Return the blocks that lie on a host, or have a copy there, by the batch that has them.
+        """Return the blocks that are on a host, or have a copy there, by the batch that has them.
 
         Under None stand those that wait for a batch. A batch that was not cleaned up may be
         complete already.
@@ -673,7 +673,7 @@ class ReceivedBlockTracker:
     def return_unfinished_batches(self) -> int:
         """Let the blocks of all batches that are not complete wait for a batch again.
 
-        For a driver that starts anew on the log of an earlier one and does not know its batches:
+        For a driver that starts over on the log of an earlier one and does not know its batches:
         what was running is processed again, perhaps for the second time, and nothing that was
         acknowledged is lost. Complete batches are cleaned up.
 
@@ -751,11 +751,11 @@ class ReceivedBlockTracker:
     ) -> tuple[list[AttemptRelease], int, int]:
         """Let the oldest that is retained go, because the disk of a receiver's log runs short.
 
-        Also when the driver log does not take that: it may lie on the same disk, and what is
-        retained is promised to nobody.
+        Also when the driver log does not take that: it may be on the same disk, and what is
+        retained is promised to no one.
 
         Args:
-            host: What lies there goes; None: what lies anywhere.
+            host: What is there goes; None: what is anywhere.
             size_bytes: So much of it, or all.
 
         Returns:

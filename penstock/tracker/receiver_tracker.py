@@ -136,18 +136,18 @@ class ReceiverTracker:
             application_id: Spark's.
             ledger: The ledger, open; closed by `stop`.
             logs: The receivers' logs.
-            events: Is told of receivers.
+            events: Is notified of receivers.
             clock: Time.
             keep_batches: Whether batches that an earlier run did not finish keep their blocks,
                 because they are made again under the same times (I3). Else their blocks wait for
                 a batch again.
             cluster: In place of the Spark application.
-            on_rate_status: Is told how the receivers' rates are used, on the tracker's control
+            on_rate_status: Is notified how the receivers' rates are used, on the tracker's control
                 thread; must not block.
             shared_rate: What the receivers share with those of other applications.
             kept: The streams that are read by places; batches take the blocks of all others.
             continuous: Those of them whose blocks are given to a function as they come.
-            on_continuous_error: Told which of these is given up, why, and with which traceback.
+            on_continuous_error: Notified which of these is given up, why, and with which traceback.
         """
         if cluster is None:
             if spark_context is None:
@@ -776,7 +776,7 @@ class ReceiverTracker:
         self._deletion.delete(self.ledger, self.ledger.cleanup_old_batches(threshold_ms))
 
     def release_places(self) -> None:
-        """Forget consumers that never came back, and have deleted what nobody needs any more."""
+        """Forget consumers that never came back, and have deleted what no one needs any more."""
         service = self._place_service
         if service is None or self.state is TrackerState.STOPPED:
             return

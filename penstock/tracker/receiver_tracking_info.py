@@ -146,7 +146,7 @@ class ReceiverTrackingInfo:
 
 
 class ReceiverTrackerEvents(Protocol):
-    """Who is told of receivers. Called on the tracker's threads: must not block for long."""
+    """Who is notified of receivers. Called on the tracker's threads: must not block for long."""
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
         """A receiver registered."""
@@ -162,7 +162,7 @@ class ReceiverTrackerEvents(Protocol):
 
 
 class Listeners:
-    """Calls a `ReceiverTrackerEvents`; what it raises is logged and harms nobody."""
+    """Calls a `ReceiverTrackerEvents`; what it raises is logged and harms no one."""
 
     def __init__(self, events: ReceiverTrackerEvents) -> None:
         self._events = events

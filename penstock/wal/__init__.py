@@ -11,10 +11,10 @@ What must hold
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
 - One writer per folder, held by a lock that ends with its process; on HDFS and on an object store
-  the newest writer has it, and whoever had it before can write no more (`penstock.wal._hdfs`,
+  the newest writer has it, and anyone who had it before can write no more (`penstock.wal._hdfs`,
   `penstock.wal._objects`).
 
-A folder lies on a disk of this host, on HDFS or on an object store (`locate`). What is another
+A folder is on a disk of this host, on HDFS or on an object store (`locate`). What is another
 thing there, and how it is made up for, stands in `penstock.wal._hdfs` and `penstock.wal._objects`.
 
 Layout of a folder::
@@ -44,7 +44,7 @@ written. A bad place where sequence s should be is damage if any valid record be
 segment or a later one, knows s as committed; else it was never acknowledged and is a torn tail.
 This needs no order among unforced writes.
 
-Encryption of what lies on the disk
+Encryption of what is on the disk
 -----------------------------------
 
 With a cipher (`EncryptionKey.cipher`) the payloads of a log's records are encrypted, by AES-256-GCM
@@ -55,13 +55,13 @@ details). What must hold:
   that another one is told from damage.
 - A record decrypts in its own place only: log, segment, sequence and kind are bound to it. No nonce
   is used twice with a key, whatever fails or crashes.
-- Checksums are over what lies on the disk. `check`, `repair`, `remove_log` and the cleaning need no
+- Checksums are over what is on the disk. `check`, `repair`, `remove_log` and the cleaning need no
   key. What is damaged is an error as ever; so is a record whose checksum is right and that does not
   decrypt.
 - A log is encrypted throughout or not at all: a reader with a cipher takes no record in clear, and
   the reverse. What does not fit is an error when its first record is read, and changes nothing.
-- Whoever can write to the folder can still take things away, whole segments or the last records, or
-  put back what was there before.
+- Anyone who can write to the folder can still take things away, whole segments or the last records,
+  or put back what was there before.
 
 Modules
 -------
@@ -74,7 +74,7 @@ Modules
 `_layout`                 the bytes of a segment: headers, end record, trailer
 `_encryption`             keys and ciphers; what is appended, encrypted on its way to the disk
 `_check`, `cli`           looking for damage and repairing it; ``penstock wal``
-`_folder`                 where a log lies: its address, the names in it, taking it for one process
+`_folder`                 where a log is: its address, the names in it, taking it for one process
 `_options`, `_errors`     what a log is told and tells; what it raises
 `_filesystem`             what the log needs of a file system; the one of this host
 `_answers`                what a storage answers: gone, refused, away; and by when

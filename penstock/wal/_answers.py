@@ -1,6 +1,6 @@
 """What a storage answers, and by when: the same for each that is reached over a network.
 
-Three answers are no data, and whoever asks must not take one for another (`answer_of`):
+Three answers are no data, and anyone who asks must not take one for another (`answer_of`):
 
 * *Gone*: it answered that there is none of that name.
 * *Refused*: it answered, and will answer the same until a person does something about it.

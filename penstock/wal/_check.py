@@ -37,7 +37,7 @@ class SegmentReport:
         first_sequence: Sequence of the first, None when there is none.
         last_sequence: Sequence of the last, None when there is none.
         end: Offset behind the last record; the size when the header is unreadable.
-        torn: A record that was never acknowledged lies behind it.
+        torn: A record that was never acknowledged is behind it.
         damages: Committed records that are not readable.
         key_id: The id of the key that it is encrypted with, empty when it is not.
         was_cut: The last of the damages is where somebody cut the file short.

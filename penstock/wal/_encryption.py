@@ -12,12 +12,12 @@ from. The name of the log (`EncryptionKey.cipher`) makes that a record of anothe
 decrypt in its place.
 
 *Nonces.* The nonce of a record is its sequence. A segment is written by one writer, each of its
-sequences once: a failed write ends the segment, and the sequence that is given again lies in the
+sequences once: a failed write ends the segment, and the sequence that is given again is in the
 next one. A new process, a file that is used again, and a folder that is written again begin new
 segments, too. So no nonce is used twice with a key. `SegmentSealer` refuses to do so all the same.
 
 *What is bound.* The header from byte 12 on (kind, flags, length, sequence, committed, salt) is the
-associated data. Both checksums of the header are over what lies on the disk, so that damage is
+associated data. Both checksums of the header are over what is on the disk, so that damage is
 found, and a log be checked, repaired and cleaned, without any key.
 
 *On the way to the disk.* The records of one write are encrypted into one page-aligned buffer, which
@@ -158,7 +158,7 @@ class LogCipher:
 
         Args:
             header: Its 64 bytes.
-            payload: As it lies on the disk, the tag at its end.
+            payload: As it is on the disk, the tag at its end.
 
         Returns:
             The payload, in memory of its own.

@@ -37,7 +37,7 @@ class CorruptRecordError(WalError):
             message += f" (and {len(damages) - 1} more damaged places)"
         if folder is not None:
             message += (
-                f"; `penstock wal check {folder}` says what is there and what is damaged, "
+                f"; `penstock wal check {folder}` says what is readable and what is damaged, "
                 f"`penstock wal repair {folder}` puts damaged segments aside, and ends one that "
                 "was cut short behind its last whole record"
             )
@@ -193,7 +193,7 @@ class UnwritableFolderError(WalError):
 
     @classmethod
     def of(cls, folder: str, error: OSError) -> UnwritableFolderError:
-        """Return the error for what the system said of a folder, or of what lies on its path."""
+        """Return the error for what the system said of a folder, or of what is on its path."""
         if isinstance(error, FileExistsError) and error.filename == folder:
             return cls(folder, "it is a file")
         if isinstance(error, (FileExistsError, NotADirectoryError)):

@@ -169,7 +169,7 @@ class FileSystem(Protocol):
         ...
 
     def settle(self, paths: Sequence[str]) -> None:
-        """Return when nobody else can write to these files any more, and all of them can be read.
+        """Return when no one else can write to these files any more, and all of them can be read.
 
         Called by who has taken the folder's lock, for what writers before left. Files that are
         gone are fine.
@@ -372,8 +372,8 @@ class LocalFileSystem:
 class LocalAppendFile:
     """A file of this host that is being written.
 
-    A write or sync of a file that was removed raises `FileNotFoundError`: nobody would find what
-    lies in it. The system itself tells that at the next new name only.
+    A write or sync of a file that was removed raises `FileNotFoundError`: no one would find what
+    is in it. The system itself tells that at the next new name only.
     """
 
     def __init__(self, path: str, direct: bool, *, new: bool = True) -> None:
@@ -559,7 +559,7 @@ class LocalFolderLock:
         return os.path.samestat(named, os.fstat(fd))
 
     def check(self) -> None:
-        """Do nothing: nobody else can have it."""
+        """Do nothing: no one else can have it."""
 
     def release(self) -> None:
         fd, self._fd = self._fd, -1

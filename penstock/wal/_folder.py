@@ -1,4 +1,4 @@
-"""A log's folder: on which file system it lies, making it, the names in it, taking it."""
+"""A log's folder: on which file system it is, making it, the names in it, taking it."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
     Args:
         fs: Where it lives.
         folder: The log's folder, which exists.
-        application: Told to whoever wants the folder meanwhile.
+        application: Told to anyone who wants the folder meanwhile.
 
     Raises:
         LogFolderInUseError: Another living process has it.
@@ -197,8 +197,9 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
 def settled(fs: FileSystem, folder: str) -> Iterator[None]:
     """See to it that a log that no one writes can be read.
 
-    Nothing is written on a disk of this host. On HDFS the log is taken for the while from whoever
-    writes it on another host, who can write no more: what is being written cannot be read there.
+    Nothing is written on a disk of this host. On HDFS the log is taken for the while from anyone
+    who writes it on another host, who can write no more: what is being written cannot be read
+    there.
 
     Raises:
         LogFolderInUseError: Another living process has it; on HDFS one of this host.
@@ -218,9 +219,9 @@ def settled(fs: FileSystem, folder: str) -> Iterator[None]:
 
 
 def owner_of(folder: str) -> str | None:
-    """Return who has a log's folder of this host, as they say it; None when nobody has it.
+    """Return who has a log's folder of this host, as they say it; None when no one has it.
 
-    Nothing is written. For a moment the lock is shared, in which nobody else can take it.
+    Nothing is written. For a moment the lock is shared, in which no one else can take it.
     """
     try:
         fd = os.open(os.path.join(folder, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)

@@ -8,7 +8,7 @@ What is another thing there than on a disk of this host:
 * There is no direct I/O, no reserved space, no writing over what is there, no cutting.
 * A file that is being written cannot be read: for a reader its last block is not there yet. It can
   be read once its writer has closed it, or once its lease was recovered, which also ends the
-  writing of whoever still has it (`settle`).
+  writing of anyone who still has it (`settle`).
 * There is no `flock`. Who has a folder is said by a file; see `HdfsFolderLock`.
 * Names are durable when the call that made them returns: there is nothing to force in a folder.
 
@@ -120,7 +120,7 @@ class HdfsFolderLock:
         return Owner.read(file.read(0, file.size))
 
     def check(self) -> None:
-        """Make sure that nobody has taken the folder over.
+        """Make sure that no one has taken the folder over.
 
         Raises:
             OSError: Somebody has; or HDFS cannot be reached.

@@ -1,4 +1,4 @@
-"""What the HDFS client leaves to whoever uses it: settings that it does not read, and errors.
+"""What the HDFS client leaves to its users: settings that it does not read, and errors.
 
 The client reads Hadoop's configuration folder, too; it takes the block size and the copies of a new
 file from the server's defaults, where Hadoop's own client takes them from the configuration.

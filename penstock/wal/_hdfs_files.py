@@ -30,7 +30,7 @@ _SLOWEST_BYTES_PER_S = 1 << 20
 class WriteLimit:
     """How long the DataNodes may take for a write, besides the time for its bytes.
 
-    It is short, so that a DataNode that dies holds nobody up for long. Where it was too short, as
+    It is short, so that a DataNode that dies holds no one up for long. Where it was too short, as
     on disks that are too busy, it grows until writes keep it, and shrinks again when they are
     quick. The files of a process share one.
 

@@ -9,7 +9,7 @@ Record header, 64 bytes::
     8  payload_crc u32    over the payload
     12 kind u16           0xFF00 and above are the log's own
     14 flags u16          1: the payload is encrypted (`penstock.wal._encryption`)
-    16 length u64         payload bytes as they lie there, no padding
+    16 length u64         payload bytes as they are there, no padding
     24 sequence u64       1, 2, 3, … per writer
     32 committed u64      highest sequence committed to the policy when this was written
     40 log id 8 bytes     random, one per writer
@@ -70,7 +70,7 @@ _TRAILER_BODY = struct.Struct("<QQQQ16sQ")
 
 
 class RecordPlace(msgspec.Struct, frozen=True, gc=False):
-    """Where a record lies.
+    """Where a record is.
 
     Attributes:
         segment: Number of the segment.
@@ -92,7 +92,7 @@ class Record(msgspec.Struct, frozen=True):
         kind: What the writer gave as kind.
         sequence: Its place in the order of its writer, from 1.
         payload: Its bytes. The view may keep a larger buffer alive: copy what is kept for long.
-        place: Where it lies.
+        place: Where it is.
     """
 
     kind: int
@@ -115,7 +115,7 @@ class SegmentHeader:
         created_ms: Wall time of creation in milliseconds, for people only.
         owner: What its records carry, see `segment_owner`.
         user_header: Bytes that the log's owner put there.
-        recycled: The file was a segment before: behind its records lie remains of others.
+        recycled: The file was a segment before: behind its records are remains of others.
         preallocated: The file had its full length before its first record was written: one that
             ends in the middle of a record was cut by somebody else.
         key_id: The id of the key that its records are encrypted with, empty when they are not.
@@ -146,7 +146,7 @@ class Trailer:
     """The last 64 bytes of a closed segment.
 
     Attributes:
-        end_offset: Where the end record lies.
+        end_offset: Where the end record is.
         record_count: Records in the segment.
         first_sequence: Sequence of the first.
         committed: Highest committed sequence when the segment was closed.
@@ -219,14 +219,14 @@ def parse_record(
     cipher: LogCipher | None = None,
     checksum: int | None = None,
 ) -> memoryview:
-    """Return the payload of the record that lies at the beginning of `buffer`.
+    """Return the payload of the record that is at the beginning of `buffer`.
 
     Args:
         buffer: A mapped slot or segment from the record's header on; it may be longer.
         expected_sequence: The sequence that the record must have.
         verify: Check the payload's CRC too, and decrypt it. The header's is always checked.
         cipher: Decrypts it; None: it is not encrypted.
-        checksum: The CRC-32C of the payload as it lies there, when the caller has computed it
+        checksum: The CRC-32C of the payload as it is there, when the caller has computed it
             already.
 
     Returns:
@@ -254,7 +254,7 @@ def parse_record(
 
 
 def record_length(header: memoryview, *, expected_sequence: int) -> int:
-    """Return the bytes of the record whose header lies at the beginning of `header`.
+    """Return the bytes of the record whose header is at the beginning of `header`.
 
     Raises:
         CorruptRecordError: It is none, or that of another record.
@@ -311,7 +311,7 @@ def pack_segment_header(segment: SegmentHeader) -> bytes:
 
 
 def parse_segment_header(buffer: memoryview) -> SegmentHeader:
-    """Return the segment header that lies at the beginning of `buffer`.
+    """Return the segment header that is at the beginning of `buffer`.
 
     Raises:
         CorruptRecordError: It is not one, or of a format that this version does not read.

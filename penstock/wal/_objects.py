@@ -6,13 +6,13 @@ whole object that the store has acknowledged; nothing is held back, whatever the
 is as long as its last part reaches, or to its fence; where a part is lost it has zeros. What is
 another thing here than on a disk, and nowhere else:
 
-* **There is no append, so each part is made by "create if absent".** Whoever writes at an offset at
-  which something is already is refused by the store, not by a clock.
+* **There is no append, so each part is made by "create if absent".** Anyone who writes at an offset
+  at which something is already is refused by the store, not by a clock.
 * **Fences.** An object of no bytes at the end of a file ends it: the next part would have its key.
   `settle` puts one behind each segment of the writers before. A driver that was paused in the
   middle of a write and comes back meets it, and what it wrote before the fence is read by its
   successor. So an append was either acknowledged and is read, or it is refused. A fence stays when
-  its file is removed, for whoever was paused may come back at any time; it is removed with the
+  its file is removed, for anyone who was paused may come back at any time; it is removed with the
   log's folder.
 * **Epochs.** Who writes a log is said by the newest of the objects ``LOCK@<epoch>``, made by
   "create if absent"; epochs never go back. The order is that of HDFS (`penstock.wal._hdfs`):
@@ -23,10 +23,10 @@ another thing here than on a disk, and nowhere else:
   whether the request was done: it is made again, and where that meets an object, the object is read
   back. All that is made by "create if absent" has bytes that no other writer writes (a record has
   its writer's random id, an epoch a token), so the same bytes are the same writer's. Fences are the
-  same, whoever puts them, and mean the same. So no retry doubles a record, or takes what it finds
-  for its own. A request that is done late, after its writer gave up, leaves a part in a segment
-  that was abandoned, which the next one's header declares void; it is no more than a failed write
-  on a disk leaves.
+  same, no matter who puts them, and mean the same. So no retry doubles a record, or takes what it
+  finds for its own. A request that is done late, after its writer gave up, leaves a part in a
+  segment that was abandoned, which the next one's header declares void; it is no more than a failed
+  write on a disk leaves.
 * **A name is there with its first part, or not at all**, so a segment is not begun under another
   name. Removing takes the first part first: what a crash leaves of the rest has no name any more,
   and goes when the folder is taken the next time. A rename copies; it is at once for a file of one
@@ -134,7 +134,7 @@ class ObjectFolderLock:
         raise OSError(errno.EBUSY, "others take it again and again", self._address)
 
     def check(self) -> None:
-        """Make sure that nobody has taken the folder over.
+        """Make sure that no one has taken the folder over.
 
         Raises:
             OSError: Somebody has; or the store cannot be reached.
@@ -255,7 +255,7 @@ class ObjectFileSystem:
     def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
         """Put a fence at a place, where a part must begin or end: a late request is refused there.
 
-        What lies behind it is removed, the last parts first, if it is settled. Otherwise it stays,
+        What is behind it is removed, the last parts first, if it is settled. Otherwise it stays,
         and is void by the header of the next segment: who was replaced would remove here what its
         successor has read.
         """
@@ -518,7 +518,7 @@ class Parts:
         begins: Where its parts begin.
         sizes: Their bytes.
         size: Its bytes.
-        is_fenced: Nobody can write to it any more.
+        is_fenced: No one can write to it any more.
         first_hole: Where the first part that is lost began, None when none is.
     """
 

@@ -1,6 +1,6 @@
 """The requests that are made of an object store, each once, and what it answers.
 
-`obstore` is the client. Its own retries are switched off: whoever tries again must know that it
+`obstore` is the client. Its own retries are switched off: anyone who tries again must know that it
 did, for what it meets then may be its own work (`penstock.wal._objects`).
 """
 

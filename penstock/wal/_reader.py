@@ -149,9 +149,9 @@ class LogReader:
             folder: The log's folder.
             fs: Where it lives.
             before: Leave out segments from this number on, such as `LogWriter.first_segment`;
-                on HDFS nobody can read a segment that is being written.
+                on HDFS no one can read a segment that is being written.
             cipher: Decrypts the payloads; None: they are in clear.
-            as_stored: Take payloads as they lie there, encrypted or not: for who looks after a
+            as_stored: Take payloads as they are there, encrypted or not: for who looks after a
                 log without having its key.
             only: Look at this segment and the one behind it only, whatever the log has. That one
                 is left out where it is being written, and this one is closed.
@@ -195,7 +195,7 @@ class LogReader:
         A payload is a view into a buffer of some MiB: copy what is kept for long.
 
         Args:
-            on_damage: Told of each damaged place; reading goes on behind it. Without it the
+            on_damage: Notified of each damaged place; reading goes on behind it. Without it the
                 damage is raised, after every readable record has been yielded.
 
         Raises:

@@ -294,8 +294,8 @@ class SegmentChain:
         """Remove segments, except those that must stay.
 
         The highest number stays, so that no name is used twice. And what follows an abandoned
-        segment stays while that one holds remains of a failed write, whoever wrote it: only the
-        header of the later one says that they are void.
+        segment stays while that one holds remains of a failed write, no matter who wrote it: only
+        the header of the later one says that they are void.
 
         Returns:
             The last error, None when all went well.

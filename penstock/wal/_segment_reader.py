@@ -50,12 +50,12 @@ class SegmentEnd:
 
     Attributes:
         offset: Where the records end.
-        torn: Bytes of a record that was never acknowledged lie there.
+        torn: Bytes of a record that was never acknowledged are there.
         closed: An end record stands there.
         next_sequence: The sequence after the last record.
         damages: Damaged places that were found on the way.
         was_cut: The last of these is where somebody cut the file short, in the middle of a record
-            that nobody knows as committed.
+            that no one knows as committed.
     """
 
     offset: int
@@ -74,7 +74,7 @@ class SegmentReader:
         path: Its path.
         number: Its number.
         cipher: Decrypts its records; None: they must be in clear.
-        as_stored: Take payloads as they lie there, encrypted or not.
+        as_stored: Take payloads as they are there, encrypted or not.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class SegmentReader:
 
         Args:
             followed: The segment that was begun right after this one is still there.
-            void_from: Records from this sequence on are void: a later segment has them anew.
+            void_from: Records from this sequence on are void: a later segment has them again.
             committed_later: Gives the highest sequence that later segments of the same log know
                 as committed. Asked only when something is wrong here.
             ended: Called once, when the records are at their end.
@@ -262,7 +262,7 @@ class SegmentReader:
     def _was_cut(self, file: ReadFile, position: int, reason: str, kind: int) -> bool:
         """Tell whether a torn tail is what somebody left who cut the file.
 
-        No crash leaves that where the file had its full length before: a record lies within it as
+        No crash leaves that where the file had its full length before: a record is within it as
         a whole. Of an end record that is cut off no record is missed.
         """
         if not self.header.preallocated or position >= file.size:
@@ -406,7 +406,7 @@ class SegmentReader:
         return highest
 
     def _is_unwritten(self, file: ReadFile, position: int) -> bool:
-        """Tell whether nothing of this segment lies there, as far as that can be seen."""
+        """Tell whether nothing of this segment is there, as far as that can be seen."""
         if not self.header.recycled:
             return self._is_zero(file, position)
         # What lies there may be older than this segment; only a header of its own proves a write.

@@ -58,7 +58,7 @@ class UnitRecord:
 
     Attributes:
         kind: Its kind.
-        buffers: Its payload; nothing when it lies in a slot.
+        buffers: Its payload; nothing when it is in a slot.
         length: Bytes of the payload in the segment, so with the tag when it will be encrypted.
         crc: The CRC-32C of the payload in clear; 0 when that is not needed.
     """
@@ -76,7 +76,7 @@ class AppendUnit:
     Attributes:
         records: Its records in order.
         size: Bytes it takes in the segment.
-        slot: The slot it lies in, for an append without a copy.
+        slot: The slot it is in, for an append without a copy.
         places: Filled in when it is written.
         error: Filled in when it failed.
         done: True when either has happened. Guarded by the writer's lock.
@@ -96,7 +96,7 @@ class SegmentWriter:
     Attributes:
         end: Where its records end.
         forced_end: Up to where they are known to be on the disk.
-        sync_failed: A sync of what lies behind `forced_end` failed. The system may have dropped it
+        sync_failed: A sync of what is behind `forced_end` failed. The system may have dropped it
             and count it as forced, so that one more sync proves nothing: it is not tried.
     """
 
@@ -397,7 +397,7 @@ class SegmentWriter:
             self._close()
 
     def abandon(self) -> None:
-        """Close the file as it is: a write failed, and what lies behind `end` is void."""
+        """Close the file as it is: a write failed, and what is behind `end` is void."""
         self._close()
 
 

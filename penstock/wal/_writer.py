@@ -50,9 +50,9 @@ _SYSTEM_CLOCK = SystemClock()
 class LogWriter:
     """The one writer of a log's folder. Built by `create`; usable from many threads.
 
-    *Group commit.* An append puts its records into a queue. Whoever finds no leader becomes it:
+    *Group commit.* An append puts its records into a queue. Anyone who finds no leader becomes it:
     it takes what the queue holds, writes it with one write and one sync, and wakes the others.
-    So there is one write at a time, records lie in the order in which they were queued, and the
+    So there is one write at a time, records are in the order in which they were queued, and the
     disk forces as many appends at once as came in meanwhile.
 
     *After a failure* nothing of the failed write is trusted. The appends in it raise, the
@@ -123,7 +123,7 @@ class LogWriter:
             fs: Where the folder lives.
             clock: For ages and intervals.
             user_header: Bytes for the header of each segment, as `SegmentInfo.user_header`.
-            application: Named in the error of whoever wants the folder meanwhile.
+            application: Named in the error of anyone who wants the folder meanwhile.
             cipher: Encrypts the payloads; None: they are written in clear.
 
         Raises:
@@ -239,7 +239,7 @@ class LogWriter:
     def append_many(
         self, records: Sequence[tuple[int, Buffer | Sequence[Buffer]]]
     ) -> list[RecordPlace]:
-        """Append records with one write and one commit; they lie in one segment.
+        """Append records with one write and one commit; they are in one segment.
 
         Either the call returns and all are committed, or it raises and, once a later append has
         succeeded, none is there. A crash in the middle may leave the first few.
@@ -270,7 +270,7 @@ class LogWriter:
         """Append a record that was built in place, without copying it.
 
         The slot must not change before the call returns. Afterwards it holds the record as it
-        lies in the segment (see `parse_record`); of a log that is encrypted, in clear.
+        is in the segment (see `parse_record`); of a log that is encrypted, in clear.
 
         Args:
             kind: As for `append`.
@@ -593,7 +593,7 @@ class LogWriter:
             self._give_turn_back()
 
     def remove_segments(self, numbers: Iterable[int]) -> None:
-        """Remove segments whose records nobody needs any more.
+        """Remove segments whose records no one needs any more.
 
         The open segment is left; a segment that is gone already is no error. Removal is not
         forced: after a crash some may be there again.

@@ -35,7 +35,7 @@ class Arrival:
     Attributes:
         peer: Its address, for messages.
         host: The host of it.
-        turn_away: Ends it; is given why. Whoever takes the connection over replaces it.
+        turn_away: Ends it; is given why. Anyone who takes the connection over replaces it.
         is_over: It was turned away.
     """
 
@@ -55,9 +55,9 @@ class Arrivals:
     Args:
         protocol: Makes the protocol of a connection, when the TLS of it stands if there is one. It
             has to call `remove` when the connection has proved itself, or is over.
-        most: So many may prove themselves at one time.
+        most: That many may prove themselves at one time.
         timeout_s: So long may one take, TLS included.
-        refused: Is told of a connection that ended before it had a protocol, and why.
+        refused: Is notified of a connection that ended before it had a protocol, and why.
         ssl_context: Makes each connection a TLS connection.
     """
 

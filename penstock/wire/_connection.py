@@ -57,7 +57,7 @@ class ConnectionState(enum.Enum):
 
 
 class ConnectionOwner(Protocol):
-    """Who is told of what happens on a connection (on the loop's thread)."""
+    """Who is notified of what happens on a connection (on the loop's thread)."""
 
     def connection_made(self, connection: Connection) -> None:
         """The transport stands; nothing is proved yet."""
@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         Args:
             loop: The loop that everything here runs on.
             handshake: This end's half of the mutual challenge, unused.
-            owner: Is told what happens.
+            owner: Is notified what happens.
             options: The limits.
             write_limit_bytes: End the connection when more than this waits to be read by the
                 peer; None when the owner bounds it in another way.

@@ -1,4 +1,4 @@
-"""Frames: how a message lies on a connection, and how a stream of bytes is cut into them.
+"""Frames: how a message is laid out on a connection, and how a stream of bytes is cut into them.
 
 A frame is, little-endian: u32 length of what follows | u64 id | u8 kind | MessagePack of the
 message. Its tag follows (`Seal`), which the length does not count. An *ask* has an id that its
@@ -72,7 +72,7 @@ HEARTBEAT_FRAME = encode_frame(Heartbeat(), Kind.SEND, limit_bytes=64)
 class FrameBuffer:
     """What one connection has received: filled by the socket, emptied frame by frame.
 
-    It belongs to one thread. `room` may be told to give no more than so many bytes, so that
+    It belongs to one thread. `room` may be told to give no more than that many bytes, so that
     during the handshake not one byte beyond it is even read.
     """
 

@@ -30,7 +30,7 @@ class Mailbox(Generic[_T]):
             self._loop = loop
 
     def put(self, item: _T) -> bool:
-        """Hand over one item; False when nobody takes it (not open yet, or closed)."""
+        """Hand over one item; False when no one takes it (not open yet, or closed)."""
         with self._lock:
             if self._loop is None:
                 return False

@@ -90,7 +90,7 @@ class Client:
                 `give_up_after_s` or `refused_after_s` passed. Not called by `close`.
             ask_timeout_s: How long an ask waits for its answer unless it says otherwise.
             give_up_after_s: End for good after this long without a connection; None for never.
-            refused_after_s: The same, sooner, where nobody listens at the address any more.
+            refused_after_s: The same, sooner, where no one listens at the address any more.
             name: The thread is called ``penstock-<name>``.
             options: Limits and time-outs.
             ssl_context: Makes the connection a TLS connection, below the authentication.

@@ -14,7 +14,7 @@ import msgspec
 
 
 class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a block's hot copy lies: a byte range of a shared-memory file of its host."""
+    """Where a block's hot copy is: a byte range of a shared-memory file of its host."""
 
     path: str
     offset: int
@@ -23,7 +23,7 @@ class MemoryPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SegmentPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a block lies in a segment log: `offset` is that of the record's header."""
+    """Where a block is in a segment log: `offset` is that of the record's header."""
 
     folder: str
     segment: int
@@ -33,7 +33,7 @@ class SegmentPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReplicaPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a block's copy on another host lies: in a log of its own, under a number of its own."""
+    """Where a block's copy on another host is: in a log of its own, under a number of its own."""
 
     host: str
     segment: SegmentPlace
@@ -60,7 +60,7 @@ class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     position: bytes | None = None
     """MessagePack of the source position after this block's last record, if the source has one."""
     kind: str = "binary"
-    """How its records lie: ``binary``, ``string``, ``pickled`` or ``arrow``."""
+    """How its records are laid out: ``binary``, ``string``, ``pickled`` or ``arrow``."""
     schema: bytes | None = None
     """The serialised Arrow schema of an ``arrow`` block."""
     replicas: tuple[ReplicaPlace, ...] = ()
@@ -158,7 +158,7 @@ class BlockTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def is_due(block_id: str, every: int) -> bool:
-        """Tell whether a block is traced: one of so many of an attempt, from its first one on."""
+        """Tell whether a block is traced: one of that many of an attempt, from its first one on."""
         return every > 0 and (int(block_id.rpartition("-")[2]) & 0xFFFF_FFFF) % every == 0
 
 
@@ -185,7 +185,7 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     replica_s: float = 0.0
     """The pushing thread: for another host to have its copy, after the log had the block."""
     room_s: float = 0.0
-    """The pushing thread: for room in the queue of blocks that the driver is to be told of."""
+    """The pushing thread: for room in the queue of blocks that the driver is to be notified of."""
     driver_s: float = 0.0
     """The reporting thread: for the driver's answers."""
     busy_s: float = 0.0
@@ -260,7 +260,7 @@ class ReportFullLog(msgspec.Struct, frozen=True, tag=True):
     attempt: str
     host: str
     free_bytes: int
-    """Free bytes where the log should lie; -1 when that is not known."""
+    """Free bytes where the log should be; -1 when that is not known."""
 
 
 class DeregisterReceiver(msgspec.Struct, frozen=True, tag=True):
@@ -521,7 +521,7 @@ class FindEnd(msgspec.Struct, frozen=True, tag=True):
     stream_id: int
     epoch: str
     consumer: str
-    """Empty: nobody's, nothing is kept."""
+    """Empty: no one's, nothing is kept."""
     start: int
     until: int | None = None
     """Not further than this place."""
@@ -552,7 +552,7 @@ class ListBlocks(msgspec.Struct, frozen=True, tag=True):
     stream_id: int
     epoch: str
     consumer: str
-    """Empty: nobody's, nothing is committed."""
+    """Empty: no one's, nothing is committed."""
     start: int
     end: int
     phantom: str = ""
@@ -618,7 +618,7 @@ class EndEpoch(msgspec.Struct, frozen=True, tag=True):
     number: int
     end: int
     parts: int
-    """Into so many parts its blocks are divided: place modulo parts."""
+    """How many parts its blocks are divided into: place modulo parts."""
     is_logged: bool
     """It is in the driver log: commit it, perhaps once more, and do not wait for `CommitEpoch`."""
 

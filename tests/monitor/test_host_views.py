@@ -79,7 +79,7 @@ def test_a_stream_that_no_query_reads_says_so() -> None:
     [
         (None, "unlimited", {"busy_s": 0.1}, "Data flows: 8,000 records/s"),
         (8000.0, "query", {"rate_s": 0.9}, "held at 8,000 records/s by the slowest query"),
-        (0.0, "backlog", {"rate_s": 0.9}, "is held until queries have read some of what is there"),
+        (0.0, "backlog", {"rate_s": 0.9}, "is held until queries have read some of it"),
         (0.0, "paused", {"rate_s": 0.9}, "is held because it is paused"),
         # Until just now a limit held it.
         (None, "unlimited", {"rate_s": 0.9}, "Data flows: 8,000 records/s"),

@@ -1090,7 +1090,7 @@ def test_a_task_that_fails_and_that_nobody_awaits_is_told(
     assert running.join() is None
     assert tracker.records() == ["x", "y"]
     (report,) = tracker.of(ReportError)
-    assert "failed that nobody awaits: KeyError: 'no such device'" in report.message
+    assert "failed that no one awaits: KeyError: 'no such device'" in report.message
     assert "in poll" in report.message
 
 

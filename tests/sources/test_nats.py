@@ -252,7 +252,7 @@ def test_a_stream_that_is_made_anew_is_read_from_its_first_message(server: NatsS
         send(server, b"new 1", b"new 2", b"new 3")
         found = running.wait_for_records(5)
         assert found == [b"1", b"2", b"new 1", b"new 2", b"new 3"]
-        running.wait_for_error("was made anew")
+        running.wait_for_error("was made again")
 
 
 @pytest.mark.parametrize(

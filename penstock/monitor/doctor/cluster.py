@@ -155,8 +155,8 @@ def _of_pythons(answers: Sequence[ExecutorAnswer]) -> list[Finding]:
 def of_clocks(answers: Sequence[ExecutorAnswer], before_s: float, after_s: float) -> list[Finding]:
     """Compare clocks.
 
-    A clock is as far off as what it says lies outside the time in which it was asked, by the
-    driver's clock: smaller differences cannot be told from the time that the answer took.
+    A clock is as far off as what it says is outside the time in which it was asked, by the
+    driver's clock: smaller differences are not told from the time that the answer took.
 
     Args:
         answers: What the executors say.

@@ -82,7 +82,7 @@ def check_java(environ: Mapping[str, str]) -> Finding:
 
 
 def check_memory(settings: Settings, receivers: int) -> Finding:
-    """Look for room for the blocks of so many receivers on this host."""
+    """Look for room for the blocks of that many receivers on this host."""
     folder = settings.memory_dir
     change = (
         "give the host more (mount -o remount,size=…; docker run --shm-size=…), or lower "

@@ -1,4 +1,4 @@
-"""Where logs lie: a disk of this host or HDFS, tried by writing there; and Kerberos."""
+"""Where logs are: a disk of this host or HDFS, tried by writing there; and Kerberos."""
 
 from __future__ import annotations
 
@@ -185,5 +185,5 @@ def check_kerberos(environ: Mapping[str, str]) -> Finding | None:
     cache = environ.get("KRB5CCNAME", f"FILE:/tmp/krb5cc_{os.getuid()}").removeprefix("FILE:")
     if ":" not in cache and not os.access(cache, os.R_OK):
         return Finding("Kerberos", Level.PROBLEM, f"there are no tickets in {cache}", change)
-    found = f"tickets in {cache}; whether they are valid cannot be told without klist"
+    found = f"tickets in {cache}; whether they are valid is not known without klist"
     return Finding("Kerberos", Level.WARNING, found, "install klist (krb5-user, krb5-workstation)")

@@ -4,9 +4,9 @@ What must hold
 --------------
 
 * Whatever comes in, the program goes on: connections, their time, the size of a request and what
-  waits to be sent are bounded, and whoever exceeds a bound is turned away, not queued.
-* Looking and acting are told apart. An action needs this run's token, and a page of another origin
-  can neither act nor read (`Host` and `Origin` are checked).
+  waits to be sent are bounded, and anyone who exceeds a bound is turned away, not queued.
+* Looking and acting are distinguished. An action needs this run's token, and a page of another
+  origin can neither act nor read (`Host` and `Origin` are checked).
 * What goes out is made of the model alone.
 
 ==================  =============================================================================

@@ -1,6 +1,6 @@
 """`Access`: who may look, and who may act.
 
-Whoever knows the run's token may do both. It is in the run's file (`penstock.monitor.registry`),
+Anyone who knows the run's token may do both. It is in the run's file (`penstock.monitor.registry`),
 which only its user can read, and the page gets it for a code that works once; the driver's log has
 a link with such a code. The page keeps it for its origin, port included, and sends it as a header:
 a cookie would go to every port of the host, also to another user's. Without the token, reading is

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 OURS = "X-Penstock"
-"""By this header the commands tell a program of Penstock from whoever else answers at an address;
-proxies hand it on."""
+"""By this header the commands tell a program of Penstock from anything else that answers at an
+address; proxies hand it on."""
 
 SAFE_HEADERS = {
     "Cache-Control": "no-store",

@@ -135,7 +135,7 @@ _SPARK_PATHS = {
     "/streaming/batch": "..",
     "/streaming/batch/": "../..",
 }
-"""The paths of Spark's own tab, and where ours lies from there."""
+"""The paths of Spark's own tab, and where ours is from there."""
 
 
 class Page:

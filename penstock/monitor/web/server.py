@@ -2,7 +2,7 @@
 
 =====================  =========================================================================
 connections            at most `Bounds.connections`, those that stay open for events included; for
-                       another one, whoever has the least time left is cut off
+                       another one, anyone who has the least time left is cut off
 time                   a request has to be there within `request_s`, an answer gone within
                        `answer_s`; a stream of events has to take each of them within `answer_s`
 size                   first line and headers `head_bytes`, a body `body_bytes`
@@ -13,7 +13,7 @@ With TLS the handshake has to be done within `request_s`, too; who speaks plain 
 
 So who holds connections and says nothing keeps no probe from its answer. Where that makes no room,
 who comes gets 503 and is asked to come again. A connection carries one request. One thread accepts
-(``penstock-ui``) and cuts off whoever is late; `stop` cuts off all.
+(``penstock-ui``) and cuts off anyone who is late; `stop` cuts off all.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class WebServer:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Answer nobody any more, and cut off who is connected; may be called again."""
+        """Answer no one any more, and cut off who is connected; may be called again."""
         self._server.is_stopping = True
         if self._thread.is_alive():
             self._server.shutdown()
@@ -294,7 +294,7 @@ class _Bounded(io.RawIOBase):
         self._left = 0
 
     def allow(self, size: int) -> None:
-        """Let so many bytes more be read."""
+        """Let that many bytes more be read."""
         self._left += size
 
     def readable(self) -> bool:
@@ -474,7 +474,7 @@ class PageTls:
 
 
 def _first(path: str) -> str:
-    """Return the first certificate of a file: commands are told of it, and of no key there."""
+    """Return the first certificate of a file: commands are notified of it, and of no key there."""
     try:
         found = _PEM.search(Path(path).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:

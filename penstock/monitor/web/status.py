@@ -41,7 +41,7 @@ _DETAIL = 2_000
 """Characters of an event's traceback that the status has: it is told every second to all who look,
 also when every batch fails. The errors have all of it."""
 _QUERIES = 100
-"""Queries of a stream that are told of."""
+"""Queries of a stream that are shown."""
 _LINE = 500
 """Characters of the line that says what a batch failed of."""
 _LONGEST_S = 86_400
@@ -49,7 +49,7 @@ _LONGEST_S = 86_400
 _MOST_POINTS = 600
 _LEAST_POINTS = 100
 _FIGURES = 100_000
-"""So many figures over time are told at once, in points that are so many at least and at most:
+"""How many figures over time are told at once, in points that are so many at least and at most:
 a day of many receivers by the ten seconds would hold the driver up for seconds."""
 
 
@@ -257,7 +257,7 @@ class _Told(Generic[_Record]):
     Any thread may come: what one of them has not seen of another is made again.
 
     Args:
-        make: Makes of a record what is told of it.
+        make: Makes of a record what is shown of it.
     """
 
     def __init__(self, make: Callable[[_Record], dict[str, Any]]) -> None:
@@ -266,7 +266,7 @@ class _Told(Generic[_Record]):
         """By `id`, each with its record, so that no other one has it meanwhile."""
 
     def of(self, records: Iterable[_Record]) -> list[msgspec.Raw]:
-        """Return what is told of some records; of others, nothing is kept after that."""
+        """Return what is shown of some records; of others, nothing is kept after that."""
         before, now = self._known, {}
         for record in records:
             known = before.get(id(record))
@@ -396,7 +396,7 @@ def _number(request: Request, name: str, default: int, most: int) -> int | None:
 _EVERY_S = 2.0
 _MOST = 2_000
 _MOST_BYTES = 4 << 20
-"""The most that is read at a time, so that nobody waits for all of a long log."""
+"""The most that is read at a time, so that no one waits for all of a long log."""
 _NEWEST = 20
 _KINDS = 200
 _ORIGINS = 100_000

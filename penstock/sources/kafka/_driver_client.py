@@ -105,7 +105,7 @@ class DriverClient:
             what = (
                 f"{error}. It has members now, which are consumers that subscribed with the same "
                 "group.id, and Kafka takes commits of these only. Give the stream a group.id that "
-                "nobody else has"
+                "no one else has"
             )
             raise KafkaCommitError(group, what) from error
         except ClientError as error:

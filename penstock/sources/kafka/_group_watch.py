@@ -147,7 +147,7 @@ class GroupWatch:
         return self.made_anew({partition.topic for partition in begins})
 
     def made_anew(self, topics: Iterable[str]) -> set[str]:
-        """Begin those topics anew that were deleted, and of which others have the names now.
+        """Start over with those topics that were deleted, and of which others have the names now.
 
         What the member gave before the call and is of one of these must not be stored: it comes
         again, as the new topics are read from their first records.

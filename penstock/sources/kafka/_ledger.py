@@ -23,7 +23,7 @@ class OffsetLedger:
 
     Attributes:
         ids_now: Asks for the ids that topics have now, before anything is committed; None where
-            nobody can be asked.
+            no one can be asked.
     """
 
     def __init__(self, durable_s: float) -> None:
@@ -82,7 +82,7 @@ class OffsetLedger:
             topic: The name.
             topic_id: The other one's id.
             first: The first offset of each of its partitions, also of those that other members
-                have: whoever gets one begins there, or where the group is.
+                have: anyone who gets one begins there, or where the group is.
         """
         with self._changed:
             for offsets in (self._stored, self._durable, self._committed, self._passed):

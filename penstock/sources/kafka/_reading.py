@@ -191,7 +191,7 @@ _of_parents: list[TaskConsumer] = []
 def lend_consumer(
     params: KafkaParams, partition: TopicPartition, topic_id: str, capacity: int, timeout_s: float
 ) -> Iterator[TaskConsumer]:
-    """Lend a consumer that is assigned to a partition; nobody else has it meanwhile.
+    """Lend a consumer that is assigned to a partition; no one else has it meanwhile.
 
     Args:
         params: The client's settings.

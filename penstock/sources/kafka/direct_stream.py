@@ -89,7 +89,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
     Attributes:
         current_offsets: The next offset of each partition.
         ranges: The ranges of the batches that are remembered, by batch time in milliseconds.
-        topic_ids: The ids of the topics by name, to find one that was created anew. Ranges have
+        topic_ids: The ids of the topics by name, to find one that was created again. Ranges have
             them, too.
         rate_limit: The most records per second of all partitions together, divided by their lag;
             None for no limit.

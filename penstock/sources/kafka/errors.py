@@ -107,7 +107,7 @@ class KafkaDataLossError(KafkaSourceError):
     def __init__(self, topic: str, partition: int, offset: int, what: str) -> None:
         super().__init__(
             f"records of {topic} {partition} from offset {offset} on are lost: {what}. Start the "
-            "stream with other offsets, or give failOnDataLoss=False to go on with what is there"
+            "stream with other offsets, or give failOnDataLoss=False to go on with what is left"
         )
         self.topic = topic
         self.partition = partition

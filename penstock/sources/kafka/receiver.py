@@ -265,7 +265,7 @@ class KafkaReceiver(Receiver):
         if chunk.start < expected:
             _log.warning(
                 "Records of %s come from %d on, after those up to %d: they come again, or brokers "
-                "without ids of topics made the partition anew",
+                "without ids of topics made the partition again",
                 place,
                 chunk.start,
                 expected,

@@ -82,8 +82,8 @@ class KafkaUtils:
             perPartitionConfig: Limits per partition; None for those of the settings
                 `spark.streaming.kafka.maxRatePerPartition` and `minRatePerPartition`.
             failOnDataLoss: Whether it is an error that records which should come next are gone:
-                by retention, or because a topic was deleted or created anew. Each batch fails
-                until it is dealt with. False warns and goes on with what is there.
+                by retention, or because a topic was deleted or created again. Each batch fails
+                until it is dealt with. False warns and goes on with what is left.
             includeHeaders: Whether the DataFrames of `foreachBatch` have a column ``headers``.
             values: Makes typed values for the DataFrames of `foreachBatch`, such as `JsonFormat`;
                 None for bytes.
@@ -123,7 +123,7 @@ class KafkaUtils:
         """Return the records of ranges of offsets, one partition per range.
 
         Raises:
-            ValueError: `PreferBrokers` is asked for: nobody has asked the brokers who leads.
+            ValueError: `PreferBrokers` is asked for: no one has asked the brokers who leads.
         """
         if locationStrategy.kind == "PreferBrokers":
             raise ValueError("createRDD takes PreferConsistent or PreferFixed")

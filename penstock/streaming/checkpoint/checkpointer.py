@@ -71,8 +71,8 @@ class CheckpointWriter:
         ledger: Holds them.
         path: The checkpoint directory, for errors.
         rdd_files: How RDD checkpoints are forced and removed.
-        on_error: Told once when nothing could be written for `patience_s`, or the driver log was
-            removed; and again after the next time that it worked.
+        on_error: Notified once when nothing could be written for `patience_s`, or the driver log
+            was removed; and again after the next time that it worked.
         patience_s: See there.
         clock: Measures it.
 
@@ -362,7 +362,7 @@ class Checkpointer:
         graph: The graph.
         writer: Writes; started and stopped by the owner of this object.
         header: The facts that do not change; the others are filled in.
-        on_error: Told when the graph cannot be pickled any more.
+        on_error: Notified when the graph cannot be pickled any more.
     """
 
     def __init__(

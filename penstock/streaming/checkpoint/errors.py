@@ -46,7 +46,7 @@ class CheckpointVersionError(CheckpointReadError):
         super().__init__(
             folder,
             f"it was written with {what} {written}, and this is {what} {running}; run the program "
-            f"with {what} {written}, or {way}, or begin anew with an empty checkpoint directory",
+            f"with {what} {written}, or {way}, or start over with an empty checkpoint directory",
         )
         self.what = what
         self.written = written

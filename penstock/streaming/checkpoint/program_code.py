@@ -31,7 +31,7 @@ from pyspark import SparkConf
 _log = logging.getLogger("penstock.streaming.checkpoint")
 
 _MANY = 1000
-"""So many parts of a program, or entries of a value, are looked at."""
+"""How many parts of a program, or entries of a value, are looked at."""
 
 _SETUP = "setupFunc"
 _SHOWN = 10

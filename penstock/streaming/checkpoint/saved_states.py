@@ -178,7 +178,7 @@ def take_up_states(
         except Exception as error:
             if cause := why_to_wait(error):
                 raise refuse(
-                    f"the state {name!r} cannot be saved anew, because {cause}; the saved one is "
+                    f"the state {name!r} cannot be saved again, because {cause}; the saved one is "
                     f"as it was: try again when that has passed ({typed_text(error)})"
                 ) from error
             raise refuse(

@@ -52,7 +52,7 @@ def _fused_rdd(
 ) -> RDD[Any] | None:
     """Return the operations on the RDD of `source`, as one function of a partition.
 
-    `in_parts` where nobody sees how records are divided: large blocks are cut then.
+    `in_parts` where no one sees how records are divided: large blocks are cut then.
     """
     rdd = source.get_or_compute(time_ms)
     if isinstance(rdd, BlockRDD):

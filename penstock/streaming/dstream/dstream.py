@@ -109,7 +109,7 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
 
         Such a record is kept with the error, its place in the program, stream and batch, by the
         executor and before the task ends; the batch goes on without it. A batch that is computed
-        again leaves no second letter. Where letters lie, and what of them outlives the program:
+        again leaves no second letter. Where letters are, and what of them outlives the program:
         docs/dead-letters.md.
 
         Only an `Exception` of `f` is kept so. A `MemoryError`, and what the operations before this
@@ -188,7 +188,7 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
         return self._with_other(other, lambda a, b: union_of(a.context, [a, b]))
 
     def repartition(self: DStream[T], numPartitions: int) -> DStream[T]:
-        """Return the records, spread over so many partitions."""
+        """Return the records, spread over that many partitions."""
         partitions = self._partitions(numPartitions)
         return self._rdd_operation(lambda rdd: deal(rdd, partitions))
 

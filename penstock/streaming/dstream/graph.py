@@ -322,7 +322,7 @@ class DStreamGraph:
         return replace(job, run=SavingJob(job.run, tuple(due), saver, job.time_ms))
 
     def clear_metadata(self, time_ms: int, unpersist: bool) -> None:
-        """Forget the RDDs that nobody needs when all batches up to `time_ms` are done."""
+        """Forget the RDDs that no one needs when all batches up to `time_ms` are done."""
         with self.lock:
             for node in self._nodes:
                 node.clear_metadata(time_ms, unpersist)

@@ -145,7 +145,7 @@ class InputOperations(ABC):
 
         A letter comes once, and again where it was written again (docs/dead-letters.md): then
         `letter.origin`, or its position, is the same. The driver reads them, so on a cluster they
-        must lie on HDFS.
+        must be on HDFS.
         """
         return self._stream(DeadLetterInputDStream(self._graph))
 
@@ -192,7 +192,7 @@ class InputOperations(ABC):
     ) -> ReceiverDStream[bytes]:
         """Return the frames that a TCP server sends, each as one `bytes`.
 
-        A frame is its length, 4 bytes big-endian, and then so many bytes. One that is larger than
+        A frame is its length, 4 bytes big-endian, and then that many bytes. One that is larger than
         `spark.streaming.raw.maxBlockSizeBytes`, or of negative length, ends the connection; one
         that is larger than a block (`spark.penstock.block.maxSize`) is dropped and reported.
         """
@@ -283,7 +283,7 @@ class RateOperations(ABC):
     ) -> RateGroup:
         """Let streams share one total rate; may be called at any time.
 
-        The driver divides the total anew, several times a second, by what each receiver uses: who
+        The driver divides the total again, several times a second, by what each receiver uses: who
         has nothing to receive leaves its share to those who wait. The shares in force never add up
         to more than the total. Other limits of a stream hold beside its share.
 

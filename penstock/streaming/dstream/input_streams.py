@@ -37,7 +37,7 @@ class InputDStream(DStreamNode):
     """
 
     is_received = False
-    """Whether its records lie in blocks of the ledger, also those of earlier batches."""
+    """Whether its records are in blocks of the ledger, also those of earlier batches."""
 
     is_asked_each_batch = True
     """Whether it is asked at each batch time, needed or not: what it has depends on when."""

@@ -1,6 +1,6 @@
 """`mapWithState`: a state for each key, and a record for each value.
 
-The state lies in one RDD per batch, with one `StateRecord` per partition: the states of the
+The state is in one RDD per batch, with one `StateRecord` per partition: the states of the
 partition's keys, and what the program's function returned in that batch. A batch's record is made
 of the last one and of the batch's pairs, which are placed like the states.
 """

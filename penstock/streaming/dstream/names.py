@@ -42,7 +42,7 @@ def by_name(nodes: Iterable[tuple[str, N]], what: str) -> dict[str, N]:
     """Return nodes by name, in their order.
 
     Args:
-        nodes: Each with its name. Those that nobody named have the name of their kind; from the
+        nodes: Each with its name. Those that no one named have the name of their kind; from the
             second of a kind on, a number is added.
         what: What they are, such as ``stream``.
 

@@ -354,7 +354,7 @@ class DStreamNode(ABC):
         return rdd if content_of(rdd) is Content.UNKNOWN else None
 
     def first_made(self, needed_ms: int) -> int:
-        """Return the first time that must be made anew after a restart that asks for `needed_ms`.
+        """Return the first time that must be made again after a restart that asks for `needed_ms`.
 
         What carries a state goes on from the newest saved one at or before that time.
         """
@@ -379,14 +379,14 @@ class DStreamNode(ABC):
             del self.rdd_checkpoints[time_ms]
 
     def saved_files(self) -> list[str]:
-        """Return where all lies that was saved of it."""
+        """Return where all that was saved of it is."""
         files = [*self.rdd_checkpoints.values(), *self._saved_rdds.values()]
         return [file.path for file in files if file.path]
 
     def restore(self, spark_context: SparkContext) -> None:
         """Read back what a checkpoint refers to.
 
-        These RDDs have no partitioner: a node that relies on one places their records anew.
+        These RDDs have no partitioner: a node that relies on one places their records again.
 
         Raises:
             DamagedRDDError: A part of it is missing or was cut.

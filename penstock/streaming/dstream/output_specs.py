@@ -2,7 +2,7 @@
 
 Hadoop's output formats refuse that. A batch that runs again must be able to write again, so Spark
 switches the check off for the jobs of batches (SPARK-4835), by a variable of each JVM thread. With
-pinned threads, PySpark's default, such a thread belongs to one of Python, so that nobody else is
+pinned threads, PySpark's default, such a thread belongs to one of Python, so that no one else is
 concerned; without, nothing is changed.
 """
 

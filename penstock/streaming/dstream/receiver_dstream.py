@@ -76,7 +76,7 @@ class ReceiverDStream(RatedDStream[T_co]):
             epoch: How long an epoch is, as Spark writes times, or in seconds.
             parallelism: How many tasks share the blocks; with one, all are in order.
             timeout: How long one call of the function or the sink may take; then its process ends.
-            attempts: So many failures of a task without an epoch between end it, and
+            attempts: After that many failures of a task without an epoch between it ends, and
                 `awaitTermination` raises `ContinuousStreamError`.
 
         Raises:

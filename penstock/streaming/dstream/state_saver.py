@@ -40,7 +40,7 @@ class StateSaver:
     `_changing` guards since when.
 
     Args:
-        on_error: Told once when that lasts for `patience_s`, and again after the next time that
+        on_error: Notified once when that lasts for `patience_s`, and again after the next time that
             states could be saved.
         patience_s: See there.
         clock: Measures it.
@@ -108,7 +108,7 @@ class StateSaver:
             raise StateNotSavedError(time_ms, _CANCELLED, "")
 
     def tell(self, failure: Exception) -> None:
-        """Log why a state could not be saved, which each batch may tell anew."""
+        """Log why a state could not be saved, which each batch may tell again."""
         seen = as_user_sees_it(failure)
         what = seen.what if isinstance(seen, FailedTaskError) else typed_text(seen)
         self._limited_log.log(f"A state could not be saved: {what}")

@@ -90,7 +90,7 @@ class StreamHandle(Generic[T_co]):
 
 
 def partitions_of(context: SparkContext, numPartitions: int | None) -> int:
-    """Return how many partitions an operation has that was given so many, or None.
+    """Return how many partitions an operation has that was given that many, or None.
 
     Raises:
         TypeError, ValueError: It is no whole number, or below 1.

@@ -20,7 +20,7 @@ from penstock.streaming.kernels.slide import MergeWindow, SlideWindow
 from penstock.streaming.kernels.update import UpdateStates
 
 _SLIDES_FOR_INVERSE = 5
-"""A window of fewer slides is cheaper to reduce anew than to correct twice
+"""A window of fewer slides is cheaper to reduce again than to correct twice
 (`PythonReducedWindowedDStream` has the same number)."""
 
 
@@ -59,7 +59,7 @@ class WindowedDStream(_OverWindow):
 
 
 class MergedWindowDStream(_OverWindow):
-    """A reduction over a window, made anew of the reductions of its batches.
+    """A reduction over a window, made from the reductions of its batches.
 
     Args:
         parent: A `ShuffledDStream`: the reductions of the batches.
@@ -145,7 +145,7 @@ class ReducedWindowedDStream(MergedWindowDStream):
 
 
 class StateDStream(StatefulDStream):
-    """The state of every key, made anew each batch from the last states and the new values.
+    """The state of every key, made again each batch from the last states and the new values.
 
     Args:
         parent: Pairs.

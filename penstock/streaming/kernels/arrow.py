@@ -1,6 +1,6 @@
 """Operations on Arrow record batches: no Python object per record before the last step.
 
-The records of blocks are taken as they lie there; such a batch is valid until the next one is asked
+The records of blocks are taken as they are there; such a batch is valid until the next one is asked
 for. Records of any other RDD become batches first, which costs what Python costs.
 """
 
@@ -244,7 +244,7 @@ class _SplitBlock:
 class _CountParts:
     """Pairs of what `split` makes of a block and its number.
 
-    Parts of lines are counted as they lie there, each with the byte that ends it.
+    Parts of lines are counted as they are there, each with the byte that ends it.
     """
 
     split: SplitColumn
@@ -418,7 +418,7 @@ def _split(column: pa.Array, separator: str, name: str) -> pa.Array:
 
 
 def _words(text: bytes, separator: bytes, ends: npt.NDArray[np.int32] | None = None) -> pa.Array:
-    """Return what lies between separators, as a binary column.
+    """Return what is between separators, as a binary column.
 
     Arrow's own splitting takes three times as long: it makes a list for each value first.
 

@@ -5,7 +5,7 @@ hashes every pair through a function. Here the map side is one loop, written for
 before it: their functions are called in it, and what they make is combined in a dict at once, with
 no iterator for each operation. Memory is looked at between two stretches of records, which are
 short while it grows fast: no counter runs with the pairs. When there are too many keys or too
-little memory, what was combined so far is written to the shuffle and the dict begins anew: the
+little memory, what was combined so far is written to the shuffle and the dict starts over: the
 reduce side merges it all the same. On the reduce side a dict that outgrows its bound is
 handed to PySpark's `ExternalMerger`, which spills to disk.
 """

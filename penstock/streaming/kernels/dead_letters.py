@@ -46,7 +46,7 @@ class LettersOfRun:
     Attributes:
         run_id: The run.
         place: Where to, but for the stream and what else each log has of its own.
-        is_on_hdfs: It is on HDFS, where nobody reads a log that is open.
+        is_on_hdfs: It is on HDFS, where no one reads a log that is open.
     """
 
     run_id: str

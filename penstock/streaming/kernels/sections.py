@@ -34,7 +34,7 @@ Section = Iterator[Any]
 
 
 def is_placed(rdd: RDD[Any], partitions: int, place: Place = portable_hash) -> bool:
-    """Tell whether pairs lie where `place_by_key` would put them."""
+    """Tell whether pairs are where `place_by_key` would put them."""
     return rdd.partitioner == Partitioner(partitions, place)
 
 

@@ -75,7 +75,7 @@ def place_by_key(rdd: RDD[Any], partitions: int, place: Place = portable_hash) -
 
 
 def deal(rdd: RDD[Any], partitions: int) -> RDD[Any]:
-    """Return the records, dealt evenly to so many partitions, like `RDD.repartition`."""
+    """Return the records, dealt evenly to that many partitions, like `RDD.repartition`."""
     dealt = shuffle(rdd, _Deal(partitions), partitions)
     dealt.partitioner = None
     return dealt

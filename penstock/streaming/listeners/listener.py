@@ -1,4 +1,4 @@
-"""What a program implements to be told of receivers, batches and output operations."""
+"""What a program implements to be notified of receivers, batches and output operations."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Layout
 
 ==================  ==============================================================================
 `decision`          whose limit holds, as one pure function
-`memory`            what a stream keeps: it lies on the stream's node and is pickled with the graph
+`memory`            what a stream keeps: it is on the stream's node and is pickled with the graph
 `book`              `RateBook`: the rates of all streams of a context, before and while it runs;
                     `RateController`: a listener per stream, asks its estimator after each batch
 `division`          how a total is divided, as one pure function, and what is in force where
@@ -27,7 +27,7 @@ The way of a rate
 
 A batch is complete; its `RateController` asks the estimator; or the program calls ``set_rate``; or
 a receiver reports that it waits while another one of its group does not. The `RateBook` decides
-anew, and what has changed goes to the tracker: ``UpdateRateLimit`` to the receiver, whose limiter
+again, and what has changed goes to the tracker: ``UpdateRateLimit`` to the receiver, whose limiter
 drops the lease at the old rate, and into the answer to the next registration. The receiver confirms
 by a ``ReportRateStatus``, as it sends four times a second while there is news.
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.tracker.receiver_tracker import SendRates
 
 _DIVISION_S = 0.1
-"""A group is divided anew at most this often."""
+"""A group is divided again at most this often."""
 _USED = 0.5
 """Slow start doubles when a batch has at least this part of what the rate allowed."""
 
@@ -222,7 +222,7 @@ class RateBook:
         """Send every stream's first rates; call before any receiver starts.
 
         Returns:
-            With backpressure, a controller per stream, to be told of batches.
+            With backpressure, a controller per stream, to be notified of batches.
         """
         limits = RateLimits.of(settings)
         controllers = []
@@ -274,7 +274,7 @@ class RateBook:
             return fill
 
     def on_rate_status(self, report: ReportRateStatus) -> None:
-        """Take a receiver's report; its group may be divided anew."""
+        """Take a receiver's report; its group may be divided again."""
         with self._lock:
             running = self._running
             if running is None:
@@ -336,7 +336,7 @@ class RateBook:
             self._decide(stream_id)
 
     def _decide(self, stream_id: int, *, takes_over: bool = False) -> None:
-        """Decide a stream's rates anew, and send them if they changed or take over a pause."""
+        """Decide a stream's rates again, and send them if they changed or take over a pause."""
         running = self._running
         if running is None:
             return

@@ -15,7 +15,7 @@ class RateSource(enum.Enum):
     """Where the rate in force comes from."""
 
     UNLIMITED = "unlimited"
-    """Nobody limits it."""
+    """No one limits it."""
     USER = "user"
     """``set_rate`` or ``set_byte_rate``."""
     MAX_RATE = "maxRate"

@@ -1,7 +1,7 @@
 """How the total of a group is divided, and which share is in force where.
 
-The rule is max-min fairness: whoever uses less than an equal part gets what it uses, and the others
-divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). Who waits for
+The rule is max-min fairness: anyone who uses less than an equal part gets what it uses, and the
+others divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). Who waits for
 permits wants a multiple of what it has; who does not wants what it used of late, and a little above
 that. A stream without records keeps a small reserve: with the first of them it begins to wait, and
 each division from then on, one every quarter of a second, gives it several times as much as before,
@@ -48,7 +48,7 @@ def share_out(total: float, demands: Mapping[int, float]) -> dict[int, float]:
         demands: What each one wants; `math.inf` for as much as there is.
 
     Returns:
-        The shares. Their sum is `total`: what nobody wants is divided equally.
+        The shares. Their sum is `total`: what no one wants is divided equally.
     """
     shares = {}
     left, waiting = total, sorted(demands, key=lambda stream: demands[stream])

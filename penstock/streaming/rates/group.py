@@ -30,7 +30,7 @@ class GroupRate:
 class RateGroup:
     """A handle on a group of streams; made by `StreamingContext.rateGroup`.
 
-    The driver divides the total anew up to ten times a second, by what each receiver uses: who
+    The driver divides the total again up to ten times a second, by what each receiver uses: who
     does not need its part leaves it to those who wait. The shares that are in force never add up
     to more than the total.
     """

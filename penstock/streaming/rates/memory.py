@@ -24,7 +24,7 @@ class GroupPlan:
 
 @dataclass
 class RateMemory:
-    """Plain values that lie on the stream's node, so that a checkpoint of the graph has them.
+    """Plain values that are on the stream's node, so that a checkpoint of the graph has them.
 
     Guarded by the lock of the context's `RateBook`.
 

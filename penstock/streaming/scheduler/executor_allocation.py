@@ -37,7 +37,7 @@ class ExecutorAllocationClient(Protocol):
         ...
 
     def request_total(self, count: int) -> None:
-        """Ask for so many executors, the present ones among them. They come when there is room."""
+        """Ask for that many executors, with the present ones. They come when there is room."""
         ...
 
     def remove(self, executor_id: str) -> bool:
@@ -106,7 +106,7 @@ class ExecutorAllocationManager(StreamingListener):
     without a receiver. The least and the largest number bound both; the least wins. An interval
     without such a batch changes nothing.
 
-    Unlike Spark's, it lets go of none while a receiver is being placed, as nobody knows yet where;
+    Unlike Spark's, it lets go of none while a receiver is being placed, as no one knows yet where;
     and one that is on its way out counts no more, or a short interval would end below the least.
 
     Threads: `onBatchCompleted` is called by the listener bus; ``penstock-executor-allocation``
@@ -165,7 +165,7 @@ class ExecutorAllocationManager(StreamingListener):
             self._count += 1
 
     def manage_allocation(self) -> None:
-        """Decide once, and begin to count anew."""
+        """Decide once, and begin to count again."""
         with self._lock:
             sum_ms, count = self._sum_ms, self._count
             self._sum_ms = self._count = 0

@@ -4,7 +4,7 @@ One thread does two kinds of work, so nothing of the graph happens twice at a ti
 
 * *generate*: the tracker gives all unallocated blocks to the batch and logs that (I3); then the
   graph makes the jobs; then they are handed to the scheduler;
-* *clear*: all batches up to a time are complete; what nobody needs any more is forgotten, and the
+* *clear*: all batches up to a time are complete; what no one needs any more is forgotten, and the
   tracker logs that their blocks may go (I4).
 
 With a checkpoint directory the graph and the progress are written after both. Blocks then go only
@@ -61,7 +61,7 @@ class JobGenerator:
         runtime: What the graph needs to make RDDs.
         clock: Tells the batch times.
         enter_thread: Run in the generator's thread first, for Spark's local properties.
-        on_error: Told of errors that cost a batch.
+        on_error: Notified of errors that cost a batch.
         unpersist: Whether old RDDs and blocks are let go.
         allocation_patience_s: How long an allocation may fail before `on_error` is told. It is
             tried again all the time, and the batches after it wait.

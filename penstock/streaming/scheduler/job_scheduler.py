@@ -2,7 +2,7 @@
 
 `spark.streaming.concurrentJobs` threads take jobs from one queue, in the order of the batches and
 of the output operations. With one thread (the default) batches run one after the other. A failed
-job does not stop the others: its error goes to whoever waits in `awaitTermination`.
+job does not stop the others: its error goes to anyone who waits in `awaitTermination`.
 
 A batch is complete when all its jobs have ended, well or not. What may be cleared follows from
 `_complete_until_ms`, the last batch before the first that is not complete. So a batch that
@@ -95,7 +95,7 @@ class JobScheduler:
         concurrent_jobs: How many threads run jobs.
         clock: The clock.
         bus: Where events go.
-        on_error: Told of each failed job.
+        on_error: Notified of each failed job.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class JobScheduler:
         """Begin to run jobs.
 
         Args:
-            on_complete: Told when all batches up to a time are complete; called from job threads,
-                and must return at once.
-            on_room: Told when one batch fewer waits; the same.
+            on_complete: Notified when all batches up to a time are complete; called from job
+                threads, and must return at once.
+            on_room: Notified when one batch fewer waits; the same.
         """
         self._on_complete = on_complete
         self._on_room = on_room
@@ -266,7 +266,7 @@ class JobScheduler:
     def _advance_complete(self) -> None:
         """Tell the time up to which all batches are complete, if that is later than before.
 
-        It is told under the lock, so that whoever sees the scheduler idle may rely on it.
+        It is told under the lock, so that anyone who sees the scheduler idle may rely on it.
         """
         incomplete = {*self._sets, *self._given_up}
         if incomplete:

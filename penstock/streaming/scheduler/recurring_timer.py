@@ -28,7 +28,7 @@ class RecurringTimer:
         period_ms: The period.
         callback: Called with each time, in milliseconds since the epoch.
         name: Names the thread.
-        on_error: Told of what the callback raises; the next time comes all the same.
+        on_error: Notified of what the callback raises; the next time comes all the same.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What Spark knows of the jobs of a batch: description, batch time, operation, tag.
 
 Spark's local properties belong to a JVM thread. In PySpark's pinned-thread mode (the default) a
-Python thread has its own, so each job sets all of them anew: those that were in force when the
+Python thread has its own, so each job sets all of them again: those that were in force when the
 context started, as Spark Streaming does, and its own.
 """
 

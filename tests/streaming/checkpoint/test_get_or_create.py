@@ -171,7 +171,7 @@ class TestAnotherCheckpoint:
         ssc = self.queue(sc, tmp_path)
         ssc.start()
         ssc.stop(stopSparkContext=False)
-        (told,) = [text for text in caplog.messages if "begins anew" in text]
+        (told,) = [text for text in caplog.messages if "starts over" in text]
         assert "states of application sums (totals) are gone" in told
         assert "StreamingContext.getOrCreate" in told
         assert stored_header(tmp_path).refusal

@@ -107,7 +107,7 @@ def test_without_a_folder_that_lasts_they_go_with_the_program_which_is_told(
         run.run(1)
         (folder,) = tmp_path.glob("penstock-*/deadLetters")
         assert [each.letter.data for each in letters(str(folder))] == [b"x"]
-    assert f"lie in {folder}, which goes with the program; set spark.penstock.de" in caplog.text
+    assert f"are in {folder}, which goes with the program; set spark.penstock.de" in caplog.text
     assert not folder.exists()
 
 

@@ -171,7 +171,7 @@ class DriverConnection(ABC):
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Commit offsets to the group, as nobody's member, and wait for the answer.
+        """Commit offsets to the group, as no one's member, and wait for the answer.
 
         Raises:
             UnknownMemberError: The group has members; the broker takes commits of these only.
@@ -327,7 +327,7 @@ class Engine(ABC):
             params: The settings.
             topics: What is read.
             instance: The member's own name: the next one of that name takes its place.
-            offsets: Told of partitions that move.
+            offsets: Notified of partitions that move.
             timeout_s: How long the connection may take.
 
         Raises:

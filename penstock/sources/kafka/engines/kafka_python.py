@@ -277,7 +277,7 @@ class _Member(GroupMember):
 
 
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-    """Told of partitions that come and go, in a thread of the client's own."""
+    """Notified of partitions that come and go, in a thread of the client's own."""
 
     def __init__(
         self, client: Any, offsets: OffsetsOfMember, unchecked: set[TopicPartition]
