@@ -202,15 +202,10 @@ class AvroFormat(ValueFormat):
             schema = self._client.get_latest_version(subject).schema.schema_str
         if not isinstance(schema, str):
             raise TypeError(refused("schema", schema, _AVRO))
-        try:
-            parsed = json.loads(schema)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{refused('schema', schema, _AVRO)} ({error})") from None
         self.schema = schema
-        self._type = arrow_type(parsed)
+        self._type = arrow_type(self._parsed)
         if not pa.types.is_struct(self._type):
             raise ValueError("the values' schema must be a record")
-        _ = self._parsed
 
     def __repr__(self) -> str:
         return f"AvroFormat({self.schema!r}, …)"
@@ -235,10 +230,9 @@ class AvroFormat(ValueFormat):
     @cached_property
     def _parsed(self) -> Any:
         try:
-            import fastavro
-        except ImportError as error:
-            raise _missing() from error
-        return fastavro.parse_schema(json.loads(self.schema))
+            return _parse(self.schema)
+        except ValueError as error:
+            raise ValueError(f"{refused('schema', self.schema, _AVRO)} ({error})") from None
 
     @cached_property
     def _writers(self) -> dict[int, Any]:
@@ -250,6 +244,7 @@ class AvroFormat(ValueFormat):
 
     def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
         from fastavro import schemaless_reader
+        from fastavro.read import SchemaResolutionError
 
         reader = self._parsed
         if self._registry is None:
@@ -262,12 +257,14 @@ class AvroFormat(ValueFormat):
             writer = self._writers.get(number)
             if writer is None:
                 writer = self._writers[number] = self._fetch(number)
-            read.append(_whole(schemaless_reader, data, _PREFIX, writer, reader))
+            try:
+                read.append(_whole(schemaless_reader, data, _PREFIX, writer, reader))
+            except SchemaResolutionError as error:
+                raise ValueError(f"its schema {number} does not fit: {error}") from error
         return read
 
     def _fetch(self, number: int) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
-        from fastavro import parse_schema
 
         try:
             found = self._client.get_schema(number)
@@ -275,7 +272,7 @@ class AvroFormat(ValueFormat):
             if error.http_status_code == 404:
                 raise ValueError(f"the registry has no schema {number}") from error
             raise
-        return parse_schema(json.loads(found.schema_str))
+        return _parse(found.schema_str)
 
 
 class ProtobufFormat(ValueFormat):
@@ -405,6 +402,29 @@ class FunctionFormat(ValueFormat):
         return read  # type: ignore[no-any-return]  # as the function promised
 
 
+def _parse(text: str) -> Any:
+    """Return a schema as fastavro takes it, where names are whole and a UUID is text.
+
+    Raises:
+        MissingPackageError: fastavro is not installed.
+        ValueError: It is none.
+    """
+    try:
+        from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+    except ImportError as error:
+        raise _missing() from error
+
+    def without_uuid(given: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: value for name, value in given.items() if (name, value) != ("logicalType", "uuid")
+        }
+
+    try:
+        return parse_schema(json.loads(text, object_hook=without_uuid))
+    except (SchemaParseException, UnknownType, LookupError, TypeError) as error:
+        raise ValueError(typed_text(error)) from None
+
+
 def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
     # Where the last bytes are missing, the reader would take what it finds. It finds one more.
     stream = io.BytesIO(data + b"\0")
@@ -445,21 +465,25 @@ _PRIMITIVES = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
+# Units are Avro's own: a value that was written as a plain number counts in them.
 _LOGICAL = {
-    "date": pa.date32(),
-    "timestamp-millis": pa.timestamp("us", "UTC"),
-    "timestamp-micros": pa.timestamp("us", "UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
-    "uuid": pa.string(),
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("ms"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+_DIGITS = 38
+"""Of Spark's decimals."""
 
 
 def arrow_type(schema: Any, known: dict[str, pa.DataType] | None = None) -> pa.DataType:
     """Return the type.
 
     Args:
-        schema: As parsed from JSON.
+        schema: As `_parse` gives it.
         known: Types by the names that the schema has defined so far.
 
     Raises:
@@ -475,20 +499,21 @@ def arrow_type(schema: Any, known: dict[str, pa.DataType] | None = None) -> pa.D
         if len(others) != 1:
             raise ValueError(f"a union of {len(others)} types has no column: {schema}")
         return arrow_type(others[0], known)
-    kind = schema["type"]
-    logical = schema.get("logicalType")
-    if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    found = _LOGICAL.get(logical)
-    if found is None:
-        found = _complex(kind, schema, known)
+    kind, logical = schema["type"], schema.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        if schema["precision"] > _DIGITS:
+            raise ValueError(f"a decimal of {schema['precision']} digits: Spark has {_DIGITS}")
+        found = pa.decimal128(schema["precision"], schema.get("scale", 0))
+    else:
+        # A logical type of another type than its own is none.
+        found = _LOGICAL.get((kind, logical)) or _complex(kind, schema, known)
     if "name" in schema:
         known[schema["name"]] = found
     return found
 
 
 def _complex(kind: Any, schema: dict[str, Any], known: dict[str, pa.DataType]) -> pa.DataType:
-    if kind == "record":
+    if kind in ("record", "error"):
         fields = [(each["name"], arrow_type(each["type"], known)) for each in schema["fields"]]
         return pa.struct(fields)
     if kind == "array":

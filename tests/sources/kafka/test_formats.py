@@ -7,14 +7,17 @@ import json
 import pickle
 import threading
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, time, timezone
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
 import pytest
 
+from penstock.sources.formats import _parse
 from penstock.sources.kafka import AvroFormat, JsonFormat, ValueFormat
 
 WRITER = {
@@ -171,18 +174,81 @@ def test_avro_without_a_registry_has_logical_types() -> None:
     assert values == [{**value, "counts": [("b", 2)]}, None]
 
 
+def test_avro_of_each_logical_type_is_read_as_what_it_means() -> None:
+    """A logical type of another type than its own is none (Avro 1.12, "Logical Types")."""
+    given: dict[str, tuple[Any, Any, Any]] = {
+        "time": ({"type": "int", "logicalType": "time-millis"}, time(1, 2, 3, 4000), None),
+        "micros": ({"type": "long", "logicalType": "time-micros"}, time(1, 2, 3, 4567), None),
+        "day": ({"type": "int", "logicalType": "date"}, date(1969, 12, 31), None),
+        "here": (
+            {"type": "long", "logicalType": "local-timestamp-millis"},
+            datetime(1, 1, 1),
+            None,
+        ),
+        "id": ({"type": "string", "logicalType": "uuid"}, UUID(int=5), str(UUID(int=5))),
+        "name": ({"type": "string", "logicalType": "timestamp-millis"}, "x", None),
+        "price": (
+            {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2},
+            Decimal("-1.20"),
+            None,
+        ),
+    }
+    fields = [{"name": name, "type": kind} for name, (kind, _, _) in given.items()]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    data = avro(schema, {name: value for name, (_, value, _) in given.items()})
+    form = AvroFormat(json.dumps(schema))
+    values, _, errors = read(form, [data])
+    shown = {name: other or value for name, (_, value, other) in given.items()}
+    assert (values, errors) == ([shown], [None])
+
+
+def test_avro_finds_types_by_their_whole_names() -> None:
+    """Schemas that Java writes refer to a type of another namespace so."""
+    schema = {
+        "type": "record",
+        "name": "R",
+        "namespace": "a.b",
+        "fields": [
+            {"name": "one", "type": {"type": "enum", "name": "K", "symbols": ["A"]}},
+            {"name": "two", "type": "a.b.K"},
+            {"name": "three", "type": {"type": "fixed", "name": "c.F", "size": 2}},
+            {"name": "four", "type": ["null", "c.F"]},
+        ],
+    }
+    value = {"one": "A", "two": "A", "three": b"xy", "four": b"zz"}
+    assert read(AvroFormat(json.dumps(schema)), [avro(schema, value)])[0] == [value]
+
+
+def test_avro_that_was_written_before_its_numbers_were_times(registry: str) -> None:
+    """The schema that is read says what they count; one that does not fit costs no other value."""
+    written = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "long"}]}
+    kind = {"type": "long", "logicalType": "timestamp-millis"}
+    schema = {**written, "fields": [{"name": "at", "type": kind}]}
+    form = AvroFormat(json.dumps(schema), registry={"url": registry})
+    form._writers[7] = _parse(json.dumps(written))
+    form._writers[8] = _parse(json.dumps({**written, "fields": [{"name": "no", "type": "long"}]}))
+    good = b"\0\0\0\0\7" + avro(written, {"at": 1_577_836_800_123})
+    poison = b"\0\0\0\0\x08" + good[5:]
+    values, corrupt, errors = read(form, [good, poison])
+    at = datetime(2020, 1, 1, 0, 0, 0, 123_000, tzinfo=timezone.utc)
+    assert values == [{"at": at}, None]
+    assert corrupt == [None, poison]
+    assert "its schema 8 does not fit" in errors[1]
+
+
+def _with_field(kind: Any) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]})
+
+
 @pytest.mark.parametrize(
     ("schema", "told"),
     [
         ('"string"', "must be a record"),
-        (
-            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["int", "string"]}]}',
-            "a union of 2 types has no column",
-        ),
-        (
-            '{"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "R"]}]}',
-            "'R' is not known where it stands",
-        ),
+        ('{"type": "record", "fields": []}', "a record's schema, as JSON text"),
+        (_with_field("K"), "K"),
+        (_with_field({"type": "bytes", "logicalType": "decimal", "precision": 39}), "39 digits"),
+        (_with_field(["int", "string"]), "a union of 2 types has no column"),
+        (_with_field(["null", "R"]), "'R' is not known where it stands"),
     ],
 )
 def test_schemas_without_columns_are_refused(schema: str, told: str) -> None:
