@@ -191,6 +191,8 @@ def _as_dict(row: Any, kind: pa.DataType) -> Mapping[Any, Any]:
     names = getattr(row, "__fields__", getattr(row, "_fields", None))
     if names is not None and list(names) != [field.name for field in kind]:
         raise ChangedValueError(row, kind)  # Arrow takes its values in their order.
+    if isinstance(row, list):
+        return dict(row)  # Arrow takes a list for pairs of names and values.
     return {field.name: row[at] for at, field in enumerate(kind)}
 
 

@@ -14,12 +14,15 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 import pyarrow as pa
+from pyarrow import types
 
 from penstock._arguments import refused
 from penstock.blockstore.kept_values import check_kept
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
+
+_JSON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
+    (lambda kind: types.is_timestamp(kind) and kind.unit != "ns", datetime),
+    (types.is_date, date),
+    (types.is_time, time),
+    (types.is_decimal, Decimal),
+    (lambda kind: types.is_binary(kind) or types.is_large_binary(kind), bytes),
+)
+"""What JSON has no values for of its own; the column refuses others that are not its own."""
 
 _MAGIC = 0
 _AVRO = "a record's schema, as JSON text"
@@ -126,8 +138,10 @@ class ValueFormat(ABC):
 class JsonFormat(ValueFormat):
     """JSON objects. Fields that a value lacks are null, those that the schema lacks are left out.
 
-    Of several fields of one name the last one counts. What a column would change is an error: 1.5
-    is no whole number.
+    Times, dates and times of day are text by ISO 8601, to the microsecond; a time without a zone is
+    of UTC. Decimals are numbers, with each of their digits, or text; binary is text in Base64. Of
+    several fields of one name the last one counts. What a column would change is an error: 1.5 is
+    no whole number.
 
     Args:
         schema: The fields: Spark's or Arrow's schema, or text such as ``"id bigint, name string"``,
@@ -144,22 +158,47 @@ class JsonFormat(ValueFormat):
             raise TypeError("JsonFormat needs a schema: one of Spark's or Arrow's, or DDL as text")
         self._type = pa.struct(list(found))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_type": self._type}
+
     @property
     def type(self) -> pa.DataType:
         return self._type
 
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[dict[str, Any]]:
+        return msgspec.json.Decoder(_fields(self._type))
+
     def __call__(self, data: bytes) -> Any:
-        value = msgspec.json.decode(data)
-        if not isinstance(value, dict):
-            raise ValueError(f"a JSON object is needed, and not {type(value).__name__}")
-        return value
+        return self._decoder.decode(data)
 
     def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
         # One by one: `decode_lines` takes two on a line for two, and half a one with the next line.
-        read = list(map(msgspec.json.Decoder().decode, values))
-        if set(map(type, read)) - {dict}:
-            raise ValueError("some values are no JSON objects")
-        return read
+        return list(map(self._decoder.decode, values))
+
+
+def _fields(struct: pa.StructType) -> Any:
+    fields = {field.name: _json_type(field.type) for field in struct}
+    return TypedDict("object", fields, total=False)  # type: ignore[operator]
+
+
+def _json_type(kind: pa.DataType) -> Any:
+    """Return what msgspec reads for a column's type; null goes everywhere."""
+    if types.is_dictionary(kind):
+        return _json_type(kind.value_type)
+    found: Any = Any
+    if types.is_struct(kind):
+        found = _fields(kind)
+    elif types.is_map(kind):
+        is_number = types.is_integer(kind.key_type)
+        found = dict[int if is_number else str, _json_type(kind.item_type)]  # type: ignore[misc]
+    elif types.is_nested(kind) and not types.is_union(kind):
+        found = list[_json_type(kind.value_type)]  # type: ignore[misc]
+    else:
+        for is_one, read in _JSON_TYPES:
+            if is_one(kind):
+                found = read
+    return found | None
 
 
 class AvroFormat(ValueFormat):

@@ -8,7 +8,8 @@ import math
 import pickle
 import struct
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -22,6 +23,9 @@ from google.protobuf import (
     type_pb2,
     wrappers_pb2,
 )
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import from_json
 
 from penstock.sources.formats import (
     AvroFormat,
@@ -211,6 +215,80 @@ def test_fields_that_the_schema_lacks_are_left_out_wherever_they_are() -> None:
     assert read(form, [given]) == ([row], [None], [None])
     poison = b'{"inner": {"kept": 1.5, "b": 2}}'
     assert read(form, [poison])[1] == [poison]
+
+
+_SIX = pa.decimal128(6, 2)
+_UTC, _ZONE = pa.timestamp("us", "UTC"), timezone.utc
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (_UTC, '"2020-01-01T02:00:00.5+02:00"', datetime(2020, 1, 1, 0, 0, 0, 500_000, _ZONE)),
+        (_UTC, '"2020-01-01 00:00:00"', datetime(2020, 1, 1, tzinfo=_ZONE)),
+        (pa.timestamp("us"), '"2020-01-01T00:00:00"', datetime(2020, 1, 1)),
+        (pa.date32(), '"1969-12-31"', date(1969, 12, 31)),
+        (pa.time64("us"), '"10:00:00.25"', time(10, 0, 0, 250_000)),
+        (_SIX, "1.10", Decimal("1.10")),
+        (_SIX, '"1.10"', Decimal("1.10")),
+        (pa.decimal128(38, 0), "9" * 38, Decimal("9" * 38)),
+        (pa.binary(), '"AQI="', b"\1\2"),
+        (pa.int64(), "1.0", 1),
+        (pa.list_(pa.struct([("at", _UTC)])), '[{"at": null}]', [{"at": None}]),
+        (pa.map_(pa.string(), _SIX), '{"a": 1}', [("a", Decimal("1.00"))]),
+    ],
+    ids=str,
+)
+def test_text_is_what_the_column_of_json_is_of(kind: pa.DataType, text: str, value: Any) -> None:
+    form = pickle.loads(pickle.dumps(JsonFormat(pa.schema([("a", kind)]))))
+    values, _, errors = read(form, [f'{{"a": {text}}}'.encode(), b'{"a": null}', b"{}"])
+    assert errors == [None] * 3
+    assert values == [{"a": value}, {"a": None}, {"a": None}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        # Whether seconds or milliseconds are meant, nothing says.
+        (_UTC, "1577836800"),
+        (_UTC, '""'),
+        (_UTC, '"10000-01-01T00:00:00Z"'),
+        (pa.timestamp("us"), '"2020-01-01T00:00:00+02:00"'),
+        (pa.date32(), "5"),
+        (pa.date32(), '"2020-02-30"'),
+        (_SIX, "1.105"),
+        (_SIX, "12345.0"),
+        (_SIX, '"NaN"'),
+        (_SIX, "1E+5000000"),
+        (pa.binary(), '"A"'),
+        (pa.int64(), "1.5"),
+        (pa.struct([("x", pa.int64())]), "[]"),
+        (pa.struct([("x", pa.int64())]), '[["x", 5]]'),
+        (pa.map_(pa.string(), pa.int64()), '[["x", 5]]'),
+    ],
+    ids=str,
+)
+def test_json_that_is_not_of_its_column_is_poison(kind: pa.DataType, text: str) -> None:
+    form = JsonFormat(pa.schema([("a", kind)]))
+    poison, good = f'{{"a": {text}}}'.encode(), b'{"a": null}'
+    assert read(form, [good, poison, good])[1] == [None, poison, None]
+
+
+def test_json_is_read_as_spark_reads_it(sc: SparkContext) -> None:
+    """A record that both read is the same; times have Spark's zone, here UTC."""
+    ddl = "at timestamp, ntz timestamp_ntz, day date, price decimal(10, 2), data binary, n bigint"
+    texts = [
+        '{"at": "2020-06-01T12:00:00.123456Z", "ntz": "2020-06-01T12:00:00", "day": "2020-06-01"}',
+        '{"at": "1969-12-31T23:59:59.999999+02:00", "price": 1.10, "data": "AQI=", "n": -5}',
+        '{"price": "99999999.99", "n": 9223372036854775807, "other": [1]}',
+    ]
+    spark = SparkSession(sc)
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    given = spark.createDataFrame([(text,) for text in texts], "text string")
+    theirs = given.select(from_json("text", ddl).alias("row")).toArrow()["row"].to_pylist()
+    values, _, errors = read(JsonFormat(ddl), [text.encode() for text in texts])
+    assert errors == [None] * len(texts)
+    assert values == theirs
 
 
 # -- Protocol Buffers ------------------------------------------------------------------------------
