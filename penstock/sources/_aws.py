@@ -340,7 +340,9 @@ def _check_whole(operation_model: Any, response_dict: Any, **_: Any) -> None:
         _refuse(operation_model, "was cut: nothing came behind its head")
     service = operation_model.service_model
     protocol = getattr(service, "resolved_protocol", None) or service.metadata.get("protocol")
-    if protocol == "json" and not is_error and not content.startswith(b"{"):
+    is_named = f"<{operation_model.name}Response".encode() in content
+    is_one = {"json": content.startswith(b"{"), "query": is_named}.get(protocol, True)
+    if not is_one and not is_error:
         _refuse(operation_model, "is none of AWS's")
 
 

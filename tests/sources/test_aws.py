@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import socketserver
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from penstock.sources._aws import Account, AwsError, Trouble, meaning_of
 from penstock.sources.kinesis import KinesisReceiver
 from penstock.sources.sqs import SqsReceiver
 from penstock.testing import run_receiver
+from tests.bounds import HANG_S
 from tests.receiver.conftest import run, shared, tracker
 from tests.services.moto import KEYS, REGION, MotoServer, moto_server
 from tests.services.proxy import Proxy
@@ -91,6 +95,68 @@ def test_a_role_whose_answer_is_cut_in_its_head_is_assumed_later(
     client = account(proxy.port, role_arn=role).client("kinesis", 1, 5)
     check_cuts(proxy, lambda: client.list_shards(StreamName=stream))
     assert client.list_shards(StreamName=stream)["Shards"]
+    check_cuts(proxy, lambda: client.list_shards(StreamName=stream))
+
+
+@contextlib.contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """Answer each question with these bytes, and close the connection; give the port."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            head = list(iter(self.rfile.readline, b"\r\n"))
+            lengths = [int(line.split()[1]) for line in head if line.startswith(b"Content-Length")]
+            self.rfile.read(lengths[0])
+            self.wfile.write(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join(HANG_S)
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble"),
+    [
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", Trouble.AWAY),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", Trouble.REFUSED),
+        (
+            b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            Trouble.REFUSED,
+        ),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n<p>No</p>", Trouble.REFUSED),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<p>No</p>", Trouble.AWAY),
+    ],
+)
+def test_a_refusal_without_a_word_is_one_where_its_head_is_whole(
+    answer: bytes, trouble: Trouble
+) -> None:
+    with answering(answer) as port:
+        client = account(port).client("kinesis", 1, 5)
+        with pytest.raises((AwsError, ClientError)) as found:
+            client.list_shards(StreamName="any")
+    assert meaning_of(found.value, "it").trouble is trouble
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"403 Forbidden"])
+@pytest.mark.parametrize("page", [b"<html><p>Log in</p></html>", b"<html><br>Log in"])
+def test_a_page_in_place_of_the_answer_for_a_role_is_no_defect(
+    status: bytes, page: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = b"HTTP/1.1 %b\r\nContent-Length: %d\r\n\r\n%b" % (status, len(page), page)
+    with answering(answer) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{port}")
+        client = account(port, role_arn="arn:aws:iam::123456789012:role/reader")
+        with pytest.raises((AwsError, ClientError, ResponseParserError)) as found:
+            client.client("kinesis", 1, 5).list_shards(StreamName="any")
+    is_refusal = isinstance(found.value, ClientError)
+    assert is_refusal == (status.startswith(b"403") and page.endswith(b"</html>"))
+    trouble = Trouble.REFUSED if is_refusal else Trouble.AWAY
+    assert meaning_of(found.value, "it").trouble is trouble
 
 
 @pytest.mark.parametrize("kind", ["kinesis", "sqs"])

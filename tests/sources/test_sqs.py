@@ -398,6 +398,27 @@ def test_an_answer_that_does_not_come_whole_stores_and_deletes_nothing(
     assert len(running.errors) == 1
 
 
+def test_messages_whose_deletion_is_not_told_of_are_deleted_again(
+    moto: MotoServer, front: AwsFront
+) -> None:
+    queue = Queue(moto)
+    queue.send("one")
+    asked: list[str] = []
+
+    def tell_nothing_once(name: str, members: dict[str, Any]) -> Answer | None:
+        if name != "DeleteMessageBatch" or asked:
+            return None
+        asked.append(name)
+        return Answer({})
+
+    front.hook = tell_nothing_once
+    # Long, so that no other delivery of the message has it deleted.
+    with run_receiver(receiver(queue, front.url, visibilityTimeout=600), settings=SOON) as running:
+        running.wait_for_error("the answer tells of 0 messages, and not of 1")
+        queue.wait_until_empty()
+        assert running.records == [b"one"]
+
+
 def test_what_is_refused_while_deleting_holds_no_more_than_its_bound(
     moto: MotoServer, front: AwsFront
 ) -> None:
