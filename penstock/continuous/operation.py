@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_TASKS = 1024
+_LONGEST_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True)
@@ -62,12 +63,15 @@ class ContinuousOperation:
 
 def _milliseconds(value: Any, name: str) -> int:
     kind = Time(minimum_ms=1)
-    accepted = "a time such as '100 ms' or '5 s', or a number of seconds"
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = f"{round(value * 1000)}ms"
-    if not isinstance(value, str):
+    accepted = "a time such as '100 ms' or '5 s', or a number of seconds, at most a day"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError(refused(name, value, accepted))
     try:
-        return kind.read("".join(value.split()))
-    except ValueError:
+        text = "".join(value.split()) if isinstance(value, str) else f"{round(value * 1000)}ms"
+        milliseconds = kind.read(text)
+    except (ValueError, OverflowError):
         raise ValueError(refused(name, value, accepted)) from None
+    # A number counts seconds, and Spark's text without a unit milliseconds: which is meant?
+    if text.isdigit() or milliseconds > _LONGEST_MS:
+        raise ValueError(refused(name, value, accepted))
+    return milliseconds

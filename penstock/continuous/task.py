@@ -187,6 +187,7 @@ class _Attempt:
             with contextlib.suppress(WireError):
                 self._client.close()
             gc.unfreeze()
+            faulthandler.cancel_dump_traceback_later()
         if any(thread.is_alive() for thread in threads):
             # A call that hangs would go on in a process that Spark uses again.
             os._exit(1)
@@ -213,6 +214,8 @@ class _Attempt:
             OwnedThread(lambda: self._call_function(function), "function", on_error=self._died),
             OwnedThread(lambda: self._call_sink(sink), "sink", on_error=self._died),
         ]
+        # Before the first call, which may not let this thread have another turn.
+        self._watch(launch.timeout_s + _END_S)
         for thread in threads:
             thread.start()
         return threads
@@ -222,12 +225,8 @@ class _Attempt:
     def _supervise(self) -> None:
         parent = os.getppid()
         timeout_s = self._launch.timeout_s
-        is_main = threading.current_thread() is threading.main_thread()
         while not self._ended.wait(_LOOK_S):
-            if is_main:
-                # Code that holds the interpreter's lock keeps this loop from its next turn, too.
-                stderr = sys.__stderr__ or sys.stderr
-                faulthandler.dump_traceback_later(timeout_s + _END_S, exit=True, file=stderr)
+            self._watch(timeout_s + _END_S)
             if os.getppid() != parent:
                 self._end("its executor is gone")
             for call in (self._function_call, self._sink_call):
@@ -241,9 +240,17 @@ class _Attempt:
                         and thread.ident in stacks
                     )
                     self._tell(f"{call.what} has not returned for {timeout_s:g} s", shown)
-        if is_main:
-            faulthandler.cancel_dump_traceback_later()
+        self._watch(4 * _END_S)
         self._sink_work.put(None)
+
+    def _watch(self, after_s: float) -> None:
+        """Have the process end unless this is called again in time.
+
+        Code that holds the interpreter's lock keeps this thread from its next turn, too.
+        """
+        if threading.current_thread() is threading.main_thread():
+            stderr = sys.__stderr__ or sys.stderr
+            faulthandler.dump_traceback_later(after_s, exit=True, file=stderr)
 
     # -- the client's thread -------------------------------------------------------------------
 
@@ -310,7 +317,7 @@ class _Attempt:
             except NoRecordBatchError as error:
                 self._fail("its blocks have no columns", error, permanent=True)
                 return
-            except Exception as error:  # noqa: BLE001 - the program's code; it is told
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; told
                 self._fail(f"it failed with block {info.block_id}", error)
                 return
             records += info.num_records
@@ -378,7 +385,7 @@ class _Attempt:
                     self._client.send(EpochPrepared(*self._me, work.end.number))
         except WireError as error:
             self._end(f"the driver is gone: {error}")
-        except Exception as error:  # noqa: BLE001 - the program's code; it is told
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; it is told
             self._fail("the sink failed", error, permanent=isinstance(error, SinkError))
         finally:
             with contextlib.suppress(Exception), self._sink_call.timed():

@@ -25,13 +25,23 @@ class NotEnoughCoresError(PenstockError):
     Attributes:
         master: The master as the user set it.
         slots: How many tasks it runs at a time.
-        receivers: How many receivers the program has, or tasks that receivers share.
+        receivers: How many receivers the program has, or tasks that receivers share; with the
+            tasks of continuous streams.
     """
 
     def __init__(
-        self, master: str, slots: int, receivers: int, way_out: str, *, shared: bool = False
+        self,
+        master: str,
+        slots: int,
+        receivers: int,
+        way_out: str,
+        *,
+        shared: bool = False,
+        functions: int = 0,
     ) -> None:
         what = "task(s) that receivers share" if shared else "receiver(s)"
+        if functions:
+            what = f"{what} and tasks of continuous streams ({functions} of them)"
         super().__init__(
             f"master {master!r} runs {slots} task(s) at a time and the program has {receivers} "
             f"{what}, each of which holds one for good: no batch could run; {way_out}"

@@ -134,6 +134,7 @@ def check_application(
     running: int,
     settings: Settings,
     modules: Sequence[str] = (),
+    functions: int = 0,
 ) -> None:
     """Check that the application can run receivers, and something beside them.
 
@@ -143,13 +144,14 @@ def check_application(
         running: How many tasks of other receivers the application has.
         settings: The settings.
         modules: See `needed_modules`.
+        functions: How many tasks call functions of continuous streams.
 
     Raises:
         NotEnoughCoresError: The receivers would hold every core.
         SettingError: Spark would start second copies of receivers, or gives them too little memory.
         ExecutorPythonError: The executors' Python cannot run the program.
     """
-    check_cores(spark_context, receivers, running, settings.receivers_per_slot)
+    check_cores(spark_context, receivers, running, settings.receivers_per_slot, functions)
     check_spark_settings(spark_context.getConf().get, settings, receivers)
     check_executor_python(spark_context, modules)
 

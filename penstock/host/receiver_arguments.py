@@ -43,13 +43,20 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
     Raises:
         ReceiverPickleError: It cannot; names the function, its line and the variable.
     """
+    reason = why_unpicklable(receiver)
+    if reason:
+        raise ReceiverPickleError(stream_id, name, reason)
+
+
+def why_unpicklable(thing: Any) -> str:
+    """Return why something cannot be sent to an executor, with its way there; empty if it can."""
     try:
-        _dump(receiver)
+        _dump(thing)
     except Exception:  # noqa: BLE001  # whatever pickling runs into in the author's objects
-        found = find_unpicklable(receiver, _dump)
+        found = find_unpicklable(thing, _dump)
         way = " -> ".join(part for part in (found.function, found.variable) if part)
-        reason = f"{way}: {found.reason}" if way else found.reason
-        raise ReceiverPickleError(stream_id, name, reason) from None
+        return f"{way}: {found.reason}" if way else found.reason
+    return ""
 
 
 class _Pickler(cloudpickle.CloudPickler):

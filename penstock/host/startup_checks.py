@@ -27,7 +27,11 @@ _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([
 
 
 def check_cores(
-    spark_context: SparkContext, receivers: int, running: int = 0, per_slot: int = 1
+    spark_context: SparkContext,
+    receivers: int,
+    running: int = 0,
+    per_slot: int = 1,
+    functions: int = 0,
 ) -> None:
     """Check that a core is left for batches when every task of receivers holds one.
 
@@ -36,6 +40,7 @@ def check_cores(
         receivers: How many receivers the program has.
         running: How many tasks of receivers the application has already.
         per_slot: How many receivers share a task.
+        functions: How many tasks call functions of continuous streams.
 
     Raises:
         NotEnoughCoresError: None is left.
@@ -51,6 +56,7 @@ def check_cores(
         receivers,
         running,
         per_slot,
+        functions,
     )
 
 
@@ -145,6 +151,7 @@ def check_slots(
     receivers: int,
     running: int = 0,
     per_slot: int = 1,
+    functions: int = 0,
 ) -> None:
     """Check that `master` runs more tasks at a time than there are tasks of receivers.
 
@@ -157,10 +164,12 @@ def check_slots(
         receivers: How many receivers the program has.
         running: How many tasks of receivers the application has already.
         per_slot: How many receivers share a task.
+        functions: How many tasks call functions of continuous streams.
 
     Raises:
         NotEnoughCoresError: It does not.
     """
+    running += functions
     tasks = running + -(-receivers // per_slot)
     local = _LOCAL.match(master)
     cluster = _LOCAL_CLUSTER.match(master)
@@ -181,4 +190,6 @@ def check_slots(
     if left > 0:
         shared = -(-receivers // left)
         way_out += f", or let them share tasks: spark.penstock.receivers.perSlot={shared}"
-    raise NotEnoughCoresError(master, slots, tasks, way_out, shared=per_slot > 1)
+    raise NotEnoughCoresError(
+        master, slots, tasks, way_out, shared=per_slot > 1, functions=functions
+    )

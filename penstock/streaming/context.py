@@ -553,9 +553,10 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         check_application(
             self._sc,
             len(receivers),
-            HostedReceivers.running_in(self._sc) + tasks,
+            HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),
+            tasks,
         )
         run = prepare_run(self._sc, settings, directory, len(receivers), encryption)
         folder = run.durability.scratch

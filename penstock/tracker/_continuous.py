@@ -37,6 +37,7 @@ from penstock.tracker._receiver_jobs import (
     RestartBackoff,
     headline,
     is_end_of_spark,
+    of_python,
     text_of_job,
 )
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
@@ -692,7 +693,7 @@ class ContinuousStreams:
         if ContinuousTaskError.__name__ not in trace:
             # Else the task told of it itself. On a cluster Spark tries again, and tells nothing.
             why = headline(trace) if trace else "its process or its executor ended without a word"
-            if _NOBODYS_FAULT in trace or not epochs.died(number, why, trace):
+            if _NOBODYS_FAULT in trace or not epochs.died(number, why, of_python(trace)):
                 self._limited_log.log(
                     f"The job of task {number} of continuous stream {epochs.name} failed: {why}",
                     about=(epochs.stream_id, number),

@@ -416,6 +416,12 @@ def text_of_job(error: BaseException) -> str:
     return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
 
 
+def of_python(text: str) -> str:
+    """Return a failed job's text without Java's stacks, which say nothing to a user."""
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if not line.strip().startswith(("at ", "... ")))
+
+
 def headline(text: str) -> str:
     """Return the line of a failed job's text that says most: Java's text ends with its stack."""
     if _PROCESS_DIED in text:

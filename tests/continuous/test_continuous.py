@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from penstock.host.errors import NotEnoughCoresError
 from penstock.receiver import receiver
 from penstock.streaming import (
     ContinuousStreamError,
+    DatabaseSink,
     FileSink,
     FunctionSink,
     SinkError,
@@ -219,6 +222,22 @@ def test_a_function_that_ends_its_process_is_given_up_and_told_where(
     assert "a program whose function gets past it, or leaves it out, goes on there" in said
 
 
+def holds_the_interpreter(batch: pa.RecordBatch) -> None:
+    # Backtracks for years, and lets no other thread have a turn.
+    re.match("(a+)+$", 40 * "a" + "b")
+
+
+@pytest.mark.long
+def test_a_function_that_lets_no_thread_have_a_turn_is_ended(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    stream = ssc.receiverStream(numbers(8))
+    stream.continuous(holds_the_interpreter, sink=FileSink(tmp_path), timeout="1 s", attempts=2)
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="2 times without an epoch between"):
+        ssc.awaitTermination(HANG_S)
+
+
 class Refuses(FileSink):
     def open(self, source: str, task: int) -> None:
         raise SinkError("the file system has no hard links")
@@ -276,8 +295,29 @@ def test_a_stream_is_continuous_or_has_batches(ssc: StreamingContext, tmp_path: 
 
 def test_each_task_holds_a_core(ssc: StreamingContext, tmp_path: Path) -> None:
     ssc.receiverStream(numbers(10)).continuous(doubled, sink=FileSink(tmp_path), parallelism=3)
-    with pytest.raises(NotEnoughCoresError):
+    said = r"4 receiver\(s\) and tasks of continuous streams \(3 of them\)"
+    with pytest.raises(NotEnoughCoresError, match=said):
         ssc.start()
+
+
+def test_what_cannot_be_sent_to_a_task_is_named_where_it_is_given(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    stream = ssc.receiverStream(numbers(10), "clicks")
+    lock = threading.Lock()
+
+    def locked(batch: pa.RecordBatch) -> pa.RecordBatch:
+        with lock:
+            return batch
+
+    said = r"function of continuous stream 'clicks' cannot be pickled: .*locked .*variable 'lock'"
+    with pytest.raises(TypeError, match=said):
+        stream.continuous(locked, sink=FileSink(tmp_path))
+    with sqlite3.connect(":memory:") as connection:
+        sink = DatabaseSink(lambda: connection, "INSERT INTO numbers VALUES (?)")
+        said = r"sink of continuous stream 'clicks' .*sqlite3.Connection.* in open of the sink"
+        with pytest.raises(TypeError, match=said):
+            stream.continuous(doubled, sink=sink)
 
 
 @pytest.mark.parametrize(
@@ -287,6 +327,9 @@ def test_each_task_holds_a_core(ssc: StreamingContext, tmp_path: Path) -> None:
         ({"sink": print}, "sink"),
         ({"epoch": "soon"}, "epoch"),
         ({"epoch": 0}, "epoch"),
+        ({"epoch": "100"}, "epoch"),
+        ({"epoch": float("nan")}, "epoch"),
+        ({"epoch": "2d"}, "epoch"),
         ({"parallelism": 0}, "parallelism"),
         ({"timeout": True}, "timeout"),
         ({"attempts": 1.5}, "attempts"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.continuous import ContinuousOperation, Sink
+from penstock.host.receiver_arguments import why_unpicklable
 from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.stream_handle import T_co
@@ -80,10 +81,18 @@ class ReceiverDStream(RatedDStream[T_co]):
                 `awaitTermination` raises `ContinuousStreamError`.
 
         Raises:
-            TypeError, ValueError: An argument is not accepted.
+            TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
             IllegalStateError: The context was started, or the stream has such a function already.
         """
         operation = ContinuousOperation.of(function, sink, epoch, parallelism, timeout, attempts)
+        for what, thing in (("function", function), ("sink", sink)):
+            reason = why_unpicklable(thing)
+            if reason:
+                raise TypeError(
+                    f"the {what} of continuous stream {self.name!r} cannot be pickled: {reason}. "
+                    "Make connections, locks and models where it runs: at the first call of the "
+                    "function, in open of the sink"
+                )
         self._input.set_continuous(operation)
 
     @property
