@@ -12,16 +12,12 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError, text_of
 from penstock.sources._common import as_records
 
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
-_LF = 0x0A
-_EMPTY = (b"", b"\r")
-_SHORT = len(b"\r\n")
 """Bytes of a line that may be empty."""
 _LINES = ("ndjson", "jsonl", "json-lines", "jsonlines")
 
@@ -157,10 +153,10 @@ def _of(records: Sequence[bytes]) -> Content:
 def _lines(body: bytes) -> Content:
     if body and not body.endswith(b"\n"):
         body += b"\n"
-    ends = np.flatnonzero(np.frombuffer(body, np.uint8) == _LF)
-    if len(ends) and np.diff(ends, prepend=-1).min() <= _SHORT:
-        lines = body.split(b"\n")
-        body = b"".join(b"%b\n" % line for line in lines if line not in _EMPTY)
+    if b"\r\n" in body:
+        body = body.replace(b"\r\n", b"\n")
+    if body.startswith(b"\n") or b"\n\n" in body:
+        body = b"".join(b"%b\n" % line for line in body.split(b"\n") if line)
     return Content(body, (), len(body))
 
 

@@ -114,6 +114,7 @@ def until(holds: Callable[[], bool]) -> None:
         (b"1\n2\n", LINES, [b"1", b"2"]),
         (b"\n1\n\n\r\n2", LINES, [b"1", b"2"]),
         (b"22\n\r", LINES, [b"22"]),
+        (b"1\r\n2\r3\r\n\r\n\r4\r", LINES, [b"1", b"2\r3", b"\r4"]),
         (b"  \n\n22", LINES, [b"  ", b"22"]),
         (b"", LINES, []),
         (
