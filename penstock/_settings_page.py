@@ -40,6 +40,10 @@ _SHORTER = (
     (r"^an absolute path .*, or a folder on HDFS.*$", "a path, or one on HDFS or S3"),
     (r"^an absolute path on the local file system, such as .*$", "an absolute path"),
     (r"^(an address such as .*), without a query and .*$", r"\1, without a password"),
+    (r"^a decimal number (.*)$", r"a number \1"),
+    (r"^one of (.*)$", r"\1"),
+    (r"^names, with commas between them$", "names, with commas"),
+    (r"^a whole number of (records per second; 0) or less means (no limit)$", r"\1: \2"),
     (r"^one rate above 0 such as .* \(of (\w+)\)$", r"a rate of \1 above 0"),
 )
 """What errors say of accepted values, and what is left of it where the page says the rest."""
