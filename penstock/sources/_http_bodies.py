@@ -18,7 +18,6 @@ from penstock.errors import PenstockError, text_of
 from penstock.sources._common import as_records
 
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
-"""Bytes of a line that may be empty."""
 _LINES = ("ndjson", "jsonl", "json-lines", "jsonlines")
 
 Body: TypeAlias = "str | Callable[[bytes], Sequence[bytes]]"
