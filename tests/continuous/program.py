@@ -68,8 +68,9 @@ class Write:
 class Killing(Sink):
     """Another sink, whose process is killed at some of its steps."""
 
-    def __init__(self, sink: Sink, seed: int, chance: float) -> None:
+    def __init__(self, sink: Sink, seed: int, chance: float, tally: str) -> None:
         self.sink = sink
+        self.tally = tally
         self.seed = seed
         self.chance = chance
 
@@ -92,6 +93,8 @@ class Killing(Sink):
 
     def _step(self, what: str) -> None:
         if self.random.random() < self.chance:
+            with open(self.tally, "a") as tally:
+                tally.write(f"{what}\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -140,7 +143,7 @@ def main(config: dict[str, Any]) -> None:
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file)
         ssc.receiverStream(source, name).continuous(
             parsed,
-            sink=Killing(sink, config["seed"], config["kills"]),
+            sink=Killing(sink, config["seed"], config["kills"], str(folder / "kills")),
             epoch=0.05,
             parallelism=config["parallelism"] if name == "files" else 1,
         )

@@ -8,6 +8,7 @@ import random
 import signal
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -97,6 +98,7 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
         None,
         None,
     ]
+    killed: Counter[str] = Counter()
     for number, moment in enumerate(moments[:runs]):
         run = {**config, "driver_at": moment, "parallelism": 2 + number % 2, "seed": seed + number}
         with driver_process(tmp_path, run, module="tests.continuous.program") as driver:
@@ -104,13 +106,16 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
             end_s = time.monotonic() + chance.uniform(8, 15)
             while time.monotonic() < end_s and driver.process.poll() is None:
                 time.sleep(chance.uniform(0.5, 2))
-                pid = victim_of(driver, chance.choice(kinds), tmp_path, chance)
+                kind = chance.choice(kinds)
+                pid = victim_of(driver, kind, tmp_path, chance)
                 if pid is not None:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
+                        killed[kind] += 1
             assert driver.process.poll() in (None, -signal.SIGKILL), driver.report()
             with suppress(ProcessLookupError):
                 os.killpg(driver.process.pid, signal.SIGKILL)
+            killed["driver"] += 1
         print(f"run {number}: {moment}, {totals(tmp_path)}")
     last = {**config, "kills": 0.0, "parallelism": 2}
     with driver_process(tmp_path, last, module="tests.continuous.program") as driver:
@@ -121,6 +126,9 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
             assert time.monotonic() < end_s, f"{totals(tmp_path)} {driver.report()}"
             time.sleep(0.5)
         driver.stop()
+    tally = tmp_path / "kills"
+    killed.update(tally.read_text().splitlines() if tally.exists() else ())
+    print(f"{killed.total()} kills: {dict(killed)}")
     for name, parts in found(tmp_path).items():
         everything = sorted(n for part in parts for n in part)
         assert everything == list(range(count)), name
