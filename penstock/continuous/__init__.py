@@ -22,6 +22,7 @@ What must hold:
 Layout:
 
 - ``operation``: what a program asks for. ``sinks``: `Sink`, and those that come with the project.
+- ``letters``: records for which the function raises.
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
 - The driver's half is `penstock.tracker`: its ``_continuous`` says when an epoch ends, logs it, and
@@ -50,6 +51,7 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
+    from penstock.continuous.letters import LettersOfStream
     from penstock.continuous.operation import ContinuousOperation
     from penstock.continuous.sinks import (
         DatabaseSink,
@@ -69,6 +71,7 @@ __all__ = [
     "Epoch",
     "FileSink",
     "FunctionSink",
+    "LettersOfStream",
     "Sink",
     "SinkError",
     "run_task",
@@ -82,6 +85,7 @@ _MODULES = {
     "Epoch": "sinks",
     "FileSink": "sinks",
     "FunctionSink": "sinks",
+    "LettersOfStream": "letters",
     "Sink": "sinks",
     "SinkError": "sinks",
     "run_task": "task",

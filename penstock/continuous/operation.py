@@ -28,6 +28,7 @@ class ContinuousOperation:
         parallelism: How many tasks call it.
         timeout_s: How long one call of the function or the sink may take.
         attempts: After that many failures without an epoch between, it is given up.
+        dead_letters: Whether records for which the function raises are dead letters.
     """
 
     function: Callable[[pa.RecordBatch], pa.RecordBatch | None]
@@ -36,10 +37,17 @@ class ContinuousOperation:
     parallelism: int = 1
     timeout_s: float = 60.0
     attempts: int = 10
+    dead_letters: bool = False
 
     @staticmethod
     def of(
-        function: Any, sink: Any, epoch: Any, parallelism: Any, timeout: Any, attempts: Any
+        function: Any,
+        sink: Any,
+        epoch: Any,
+        parallelism: Any,
+        timeout: Any,
+        attempts: Any,
+        dead_letters: Any = False,
     ) -> ContinuousOperation:
         """Return what a program's arguments ask for.
 
@@ -51,6 +59,8 @@ class ContinuousOperation:
             raise TypeError(refused("function", function, accepted))
         if not isinstance(sink, Sink):
             raise TypeError(refused("sink", sink, "a penstock.streaming.Sink, such as FileSink"))
+        if not isinstance(dead_letters, bool):
+            raise TypeError(refused("dead_letters", dead_letters, "True or False"))
         return ContinuousOperation(
             function,
             sink,
@@ -58,6 +68,7 @@ class ContinuousOperation:
             as_count(parallelism, "parallelism", "tasks", 1, _MOST_TASKS),
             _milliseconds(timeout, "timeout") / 1000,
             as_count(attempts, "attempts", "attempts", 1),
+            dead_letters,
         )
 
 

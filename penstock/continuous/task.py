@@ -26,10 +26,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
+from penstock.continuous.letters import FunctionLetters, LettersOfStream
 from penstock.continuous.sinks import Epoch, Sink, SinkError
 from penstock.errors import PenstockError, encodable, typed_text
 from penstock.receiver.launch import executor_id, host_name
 from penstock.threads import OwnedThread
+from penstock.wal import WalError
 from penstock.wire import ApplicationLink, Client, WireError, WireOptions
 from penstock.wire.messages import (
     CommitEpoch,
@@ -82,6 +84,7 @@ class ContinuousLaunch:
         give_up_after_s: After so long without the driver the task ends.
         max_frame_bytes: The largest frame.
         executor_hosts: Executor id to host, as the driver knows them.
+        letters: Where records go for which the function raises; None: they fail the attempt.
     """
 
     stream_id: int
@@ -95,6 +98,7 @@ class ContinuousLaunch:
     give_up_after_s: float
     max_frame_bytes: int
     executor_hosts: dict[str, str] = field(default_factory=dict)
+    letters: LettersOfStream | None = None
 
     @property
     def link(self) -> ApplicationLink:
@@ -156,6 +160,7 @@ class _Attempt:
         self._function_call = _Call("the function")
         self._sink_call = _Call("the sink")
         self._source = ""
+        self._letters: FunctionLetters | None = None
         self._client = Client(
             launch.link.tracker_address,
             launch.link.secret,
@@ -184,6 +189,8 @@ class _Attempt:
             for thread in threads:
                 thread.join(_END_S)
         finally:
+            if self._letters is not None:
+                self._letters.close()
             with contextlib.suppress(WireError):
                 self._client.close()
             gc.unfreeze()
@@ -207,6 +214,8 @@ class _Attempt:
             self._end(f"the driver refused the task: {getattr(answer, 'reason', answer)}")
             return []
         self._source = answer.source
+        if launch.letters is not None:
+            self._letters = FunctionLetters(launch.letters, answer.source)
         # A full collection would look at all that was imported, in the midst of a call.
         gc.collect()
         gc.freeze()
@@ -304,6 +313,8 @@ class _Attempt:
         records = 0
         while (work := self._next()) is not None:
             if isinstance(work, EndEpoch):
+                if not self._write_letters():
+                    return
                 own = range(self._launch.task, work.parts, self._launch.tasks)
                 parts: dict[int, list[Any]] = {part: [] for part in own}
                 for place, batches in by_place:
@@ -313,7 +324,7 @@ class _Attempt:
                 continue
             place, info = work
             try:
-                found = self._output_of(function, info)
+                found = self._output_of(function, place, info)
             except NoRecordBatchError as error:
                 self._fail("its blocks have no columns", error, permanent=True)
                 return
@@ -323,6 +334,16 @@ class _Attempt:
             records += info.num_records
             if found:
                 by_place.append((place, found))
+
+    def _write_letters(self) -> bool:
+        """Write the dead letters of an epoch, before it can be logged and its blocks can go."""
+        if self._letters is not None:
+            try:
+                self._letters.write()
+            except WalError as error:
+                self._fail("its dead letters cannot be written", error)
+                return False
+        return True
 
     def _next(self) -> tuple[int, ReceivedBlockInfo] | EndEpoch | None:
         """Wait for the next block, or the end of an epoch behind its last one; None: it is over."""
@@ -338,11 +359,12 @@ class _Attempt:
     def _output_of(
         self,
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
+        place: int,
         info: ReceivedBlockInfo,
     ) -> list[Any]:
         if not info.num_records:
             return []  # It carries a position or acknowledgements.
-        found = []
+        found: list[Any] = []
         with read_block(info, self._launch.access) as block:
             own = _own(block)
         if own.kind is BlockKind.PICKLED:
@@ -350,19 +372,51 @@ class _Attempt:
                 f"block {info.block_id} holds pickled objects: store bytes, text or Arrow, or "
                 "declare a schema on the receiver"
             )
+        row = 0
         for batch in own.batches():
+            found += self._results(function, batch, own.kind is BlockKind.ARROW, place, row)
+            row += batch.num_rows
+        return found
+
+    def _results(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
+        batch: pa.RecordBatch,
+        has_columns: bool,
+        place: int,
+        row: int,
+    ) -> list[Any]:
+        """Return what the function makes of a batch, which begins at a row of the block.
+
+        With dead letters one that it does not take is halved, down to the records that it raises
+        for.
+        """
+        try:
             with self._function_call.timed():
                 result = function(batch)
-            if result is None:
-                continue
-            if not _is_batch(result):
-                raise TypeError(
-                    "the function must return a pyarrow.RecordBatch or None, and returned "
-                    f"{type(result).__name__}"
-                )
-            if result.num_rows:
-                found.append(result)
-        return found
+        except MemoryError:
+            # It says nothing of the record.
+            raise
+        except Exception as error:
+            if self._letters is None:
+                raise
+            if batch.num_rows > 1:
+                half = batch.num_rows // 2
+                first, second = batch.slice(0, half), batch.slice(half)
+                return [
+                    *self._results(function, first, has_columns, place, row),
+                    *self._results(function, second, has_columns, place, row + half),
+                ]
+            self._letters.add(batch, has_columns, error, place, row)
+            return []
+        if result is None:
+            return []
+        if not _is_batch(result):
+            raise TypeError(
+                "the function must return a pyarrow.RecordBatch or None, and returned "
+                f"{type(result).__name__}"
+            )
+        return [result] if result.num_rows else []
 
     # -- the sink's thread ---------------------------------------------------------------------
 

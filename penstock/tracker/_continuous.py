@@ -25,8 +25,10 @@ from penstock.continuous import (
     ContinuousLaunch,
     ContinuousOperation,
     ContinuousTaskError,
+    LettersOfStream,
     run_task,
 )
+from penstock.dead_letters import DeadLetterPlace
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
@@ -526,6 +528,7 @@ class ContinuousStreams:
         clock: Time, for pauses between attempts.
         listeners: Are notified of streams that are given up.
         access: Returns what reaching blocks needs, as of now.
+        letters: Where dead letters go; None: they are not kept.
         locations: Returns where tasks of a stream should run.
         later: Runs something on a loop after some seconds.
         on_logged: Notified of a stream an epoch of which was logged.
@@ -544,6 +547,7 @@ class ContinuousStreams:
         clock: Clock,
         listeners: Listeners,
         access: Callable[[], BlockAccess],
+        letters: DeadLetterPlace | None,
         locations: Callable[[int], tuple[TaskLocation, ...]],
         later: Callable[[float, Callable[[], None], EventLoop], None],
         on_logged: Callable[[int], None],
@@ -555,6 +559,7 @@ class ContinuousStreams:
         self._settings = settings
         self._listeners = listeners
         self._access = access
+        self._letters = letters
         self._locations = locations
         self._limited_log = RateLimitedLog(_log, clock)
         self._loop = EventLoop("continuous", _failed)
@@ -678,6 +683,9 @@ class ContinuousStreams:
             settings.block_server_lease_s,
             settings.max_frame_bytes,
             {found.executor_id: found.host for found in self._cluster.executors()},
+            LettersOfStream(epochs.stream_id, epochs.name, self._letters)
+            if epochs.operation.dead_letters
+            else None,
         )
         epochs.launched(number, attempt)
         return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))

@@ -465,6 +465,11 @@ class ReceiverTracker:
             clock=self._clock,
             listeners=self._listeners,
             access=lambda: self.block_access,
+            letters=(
+                self._logs.letters_place(self._settings)
+                if self._settings.dead_letters_enabled
+                else None
+            ),
             locations=self._beside_receiver,
             later=endpoint.later,
             on_logged=service.backlogs.check,

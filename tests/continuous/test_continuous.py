@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.dead_letters import letters
 from penstock.host.errors import NotEnoughCoresError
 from penstock.receiver import receiver
 from penstock.streaming import (
@@ -238,6 +239,55 @@ def test_a_function_that_lets_no_thread_have_a_turn_is_ended(
         ssc.awaitTermination(HANG_S)
 
 
+class Picky:
+    """Raises for multiples of 7, and once ends its process with what it has."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        found = [int(value) for value in batch.column(0).to_pylist()]
+        if max(found) > 250 and not (self.folder / "died").exists():
+            (self.folder / "died").touch()
+            os._exit(1)
+        if any(n % 7 == 0 for n in found):
+            raise ValueError("a multiple of seven")
+        return doubled(batch)
+
+
+def test_records_that_the_function_raises_for_are_dead_letters(sc: Any, tmp_path: Path) -> None:
+    before = threads()
+    checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
+    ssc = StreamingContext(sc, 0.5)
+    ssc.checkpoint(str(checkpoint))
+    stream = ssc.receiverStream(numbers(300), "clicks")
+    stream.continuous(Picky(tmp_path), sink=FileSink(out, "jsonl"), epoch=0.05, dead_letters=True)
+    ssc.start()
+    expected = [2 * n for n in range(300) if n % 7]
+    await_that(lambda: len(written(out)) >= len(expected), lambda: len(written(out)))
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert written(out) == expected
+    found = [stored.letter for stored in letters(str(checkpoint))]
+    assert sorted(int(letter.data) for letter in found) == list(range(0, 300, 7))
+    assert {(letter.form, letter.error, letter.receiver) for letter in found} == {
+        ("text", "ValueError", "continuous")
+    }
+    assert "a multiple of seven" in found[0].reason
+    assert "test_continuous.py" in found[0].reason
+    assert found[0].stream_text == "clicks-0"
+    assert_nothing_left(sc.applicationId, before)
+
+
+def test_a_result_of_a_wrong_type_is_no_dead_letter(ssc: StreamingContext, tmp_path: Path) -> None:
+    wrong: Any = lambda batch: batch.to_pylist()  # noqa: E731
+    ssc.receiverStream(numbers(10)).continuous(
+        wrong, sink=FileSink(tmp_path), attempts=1, dead_letters=True
+    )
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="and returned list"):
+        ssc.awaitTermination(HANG_S)
+
+
 class Refuses(FileSink):
     def open(self, source: str, task: int) -> None:
         raise SinkError("the file system has no hard links")
@@ -333,6 +383,7 @@ def test_what_cannot_be_sent_to_a_task_is_named_where_it_is_given(
         ({"parallelism": 0}, "parallelism"),
         ({"timeout": True}, "timeout"),
         ({"attempts": 1.5}, "attempts"),
+        ({"dead_letters": "yes"}, "dead_letters"),
     ],
 )
 def test_arguments_are_checked(

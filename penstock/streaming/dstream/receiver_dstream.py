@@ -61,6 +61,7 @@ class ReceiverDStream(RatedDStream[T_co]):
         parallelism: int = 1,
         timeout: str | float = "60 s",
         attempts: int = 10,
+        dead_letters: bool = False,
     ) -> None:
         """Call a function with the records as they come, and give a sink what it returns, once.
 
@@ -79,12 +80,17 @@ class ReceiverDStream(RatedDStream[T_co]):
             timeout: How long one call of the function or the sink may take; then its process ends.
             attempts: After that many failures of a task without an epoch between it ends, and
                 `awaitTermination` raises `ContinuousStreamError`.
+            dead_letters: Whether a record for which the function raises is a dead letter, and the
+                epoch goes on. The function is called with ever smaller parts of its batch, down to
+                that record; see docs/low-latency.md.
 
         Raises:
             TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
             IllegalStateError: The context was started, or the stream has such a function already.
         """
-        operation = ContinuousOperation.of(function, sink, epoch, parallelism, timeout, attempts)
+        operation = ContinuousOperation.of(
+            function, sink, epoch, parallelism, timeout, attempts, dead_letters
+        )
         for what, thing in (("function", function), ("sink", sink)):
             reason = why_unpicklable(thing)
             if reason:
