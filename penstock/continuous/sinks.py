@@ -279,6 +279,12 @@ class SinkError(PenstockError):
     """
 
 
+_AUTOCOMMIT = (
+    "what a DatabaseSink writes would be in no transaction, and be there twice after a crash: let "
+    "connect return a connection without autocommit, to tables that have transactions"
+)
+
+
 class DatabaseSink(Sink):
     """Writes rows to a database, in one transaction with the number of their epoch.
 
@@ -313,6 +319,8 @@ class DatabaseSink(Sink):
     def open(self, source: str, task: int) -> None:
         """Connect, and make the table of epochs if it is missing."""
         self._connection = self._connect()
+        if getattr(self._connection, "autocommit", False) is True:
+            raise SinkError(_AUTOCOMMIT)
         cursor = self._connection.cursor()
         try:
             cursor.execute(f"SELECT epoch FROM {self._TABLE} WHERE part = -1")
@@ -359,6 +367,9 @@ class DatabaseSink(Sink):
             f"UPDATE {self._TABLE} SET epoch = {epoch.number:d} WHERE {where} "
             f"AND epoch < {epoch.number:d}"
         )
+        # Of sqlite3, whose connections say it no other way, and of MySQL's tables without any.
+        if not getattr(self._connection, "in_transaction", True):
+            raise SinkError(_AUTOCOMMIT)
         if cursor.rowcount == 1:
             return True
         if cursor.rowcount != 0:

@@ -68,6 +68,10 @@ class NoRecordBatchError(PenstockError):
     """A block holds pickled objects, of which there is no record batch."""
 
 
+class WrongResultError(PenstockError):
+    """The function returned what is no record batch, and will do so again."""
+
+
 @dataclass(frozen=True)
 class ContinuousLaunch:
     """All that an executor needs to run an attempt of a task; travels in a task's closure.
@@ -328,6 +332,9 @@ class _Attempt:
             except NoRecordBatchError as error:
                 self._fail("its blocks have no columns", error, permanent=True)
                 return
+            except WrongResultError as error:
+                self._fail(f"it failed with block {info.block_id}", error, permanent=True)
+                return
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; told
                 self._fail(f"it failed with block {info.block_id}", error)
                 return
@@ -412,7 +419,7 @@ class _Attempt:
         if result is None:
             return []
         if not _is_batch(result):
-            raise TypeError(
+            raise WrongResultError(
                 "the function must return a pyarrow.RecordBatch or None, and returned "
                 f"{type(result).__name__}"
             )

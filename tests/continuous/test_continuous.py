@@ -278,13 +278,13 @@ def test_records_that_the_function_raises_for_are_dead_letters(sc: Any, tmp_path
     assert_nothing_left(sc.applicationId, before)
 
 
-def test_a_result_of_a_wrong_type_is_no_dead_letter(ssc: StreamingContext, tmp_path: Path) -> None:
+def test_a_result_of_a_wrong_type_is_no_dead_letter_and_is_given_up_at_once(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
     wrong: Any = lambda batch: batch.to_pylist()  # noqa: E731
-    ssc.receiverStream(numbers(10)).continuous(
-        wrong, sink=FileSink(tmp_path), attempts=1, dead_letters=True
-    )
+    ssc.receiverStream(numbers(10)).continuous(wrong, sink=FileSink(tmp_path), dead_letters=True)
     ssc.start()
-    with pytest.raises(ContinuousStreamError, match="and returned list"):
+    with pytest.raises(ContinuousStreamError, match="and returned list; what was received stays"):
         ssc.awaitTermination(HANG_S)
 
 

@@ -202,6 +202,19 @@ def test_rows_and_their_epoch_are_one_transaction(database: Path, write: Any) ->
     assert rows(database) == [(n, f"é{n}") for n in (1, 2, 3, 4, 5)]
 
 
+class ConnectAutocommit(Connect):
+    def __call__(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, isolation_level=None)
+
+
+def test_a_connection_that_commits_each_statement_is_refused(database: Path) -> None:
+    sink = opened(DatabaseSink(ConnectAutocommit(database), INSERT))
+    with pytest.raises(SinkError, match="without autocommit"):
+        sink.commit(epoch(), batches(1))
+    sink.close()
+    assert rows(database) == []
+
+
 def test_a_write_that_fails_leaves_neither_rows_nor_epoch(database: Path) -> None:
     sink = opened(DatabaseSink(Connect(database), INSERT))
     wrong = [*batches(1), pa.RecordBatch.from_pydict({"n": [[2]], "text": ["x"]})]

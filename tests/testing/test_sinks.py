@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming import DatabaseSink, FileSink, FunctionSink, Sink
+from penstock.streaming import DatabaseSink, FileSink, FunctionSink, Sink, SinkError
 from penstock.testing import SINK_CRASH_POINTS, ClaimNotHeldError, sink_crash_test
+from tests.services.postgres import postgres_server
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,28 @@ def test_a_database_holds(tmp_path: Path) -> None:
 
     sink = DatabaseSink(lambda: sqlite3.connect(path), "INSERT INTO numbers VALUES (?)")
     sink_crash_test(sink, read, kills=15, seed=2)
+
+
+@pytest.mark.long
+def test_a_database_server_holds_and_one_that_commits_each_statement_is_refused() -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with postgres_server() as server:
+        where = server.conninfo()
+
+        def read() -> list[int]:
+            with psycopg.connect(where) as connection:
+                return [n for (n,) in connection.execute("SELECT n FROM numbers")]
+
+        insert = "INSERT INTO numbers VALUES (%s)"
+        with psycopg.connect(where) as connection:
+            connection.execute("CREATE TABLE numbers (n BIGINT)")
+        sink_crash_test(
+            DatabaseSink(lambda: psycopg.connect(where), insert), read, kills=15, seed=2
+        )
+        committing = DatabaseSink(lambda: psycopg.connect(where, autocommit=True), insert)
+        with pytest.raises(SinkError, match="without autocommit"):
+            committing.open(32 * "0", 0)
+        committing.close()
 
 
 def test_a_function_that_remembers_the_name_holds(tmp_path: Path) -> None:
