@@ -34,6 +34,9 @@ _MOST_BYTES = 16 << 20
 MOST_UNRELEASED = 4000
 """Numbers in a position, which goes to the driver's log with each block."""
 
+MOST_RELEASED = 20_000
+"""Far from 65,535: a broker that counts has not come round to these numbers again."""
+
 _ACKNOWLEDGEMENTS = (0, PUBACK, PUBREC)
 """By QoS."""
 
@@ -66,6 +69,44 @@ _SUBSCRIBED = _Item(None, 0, 0)
 """The position has other topics from here on."""
 
 
+class Released:
+    """The last messages of QoS 2 that the broker has released, by their numbers.
+
+    A broker must not give such a message again [MQTT-4.3.3-1]. mosquitto does (seen with 2.0.11; it
+    is so in 2.0.20): of what has no PUBCOMP yet it forgets that it sent PUBREL when a connection
+    dies at once after its CONNECT, as those do that were made while it did not answer.
+
+    That a number comes again as a repetition tells too little: the broker may have had the PUBCOMP,
+    and the number may be that of a new message whose first sending was lost. So the message has to
+    be the same; and where the broker uses numbers again soon, nothing is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._messages: dict[int, int] = {}
+        self._is_of_use = True
+
+    def add(self, number: int, message: int) -> None:
+        """Remember a message by the hash of what it holds."""
+        if self._is_of_use:
+            self._messages[number] = message
+            if len(self._messages) > MOST_RELEASED:
+                del self._messages[next(iter(self._messages))]
+
+    def has(self, number: int, message: int) -> bool:
+        """Tell whether this was released."""
+        return self._messages.get(number) == message
+
+    def note_new(self, number: int) -> None:
+        """Take note that a number is that of a message which was not sent before."""
+        if number in self._messages:
+            self._is_of_use = False
+            self._messages.clear()
+
+    def clear(self) -> None:
+        """Forget all, for a new session."""
+        self._messages.clear()
+
+
 class MqttSession(ClientSession[_Item]):
     """Connects to the broker again and again, and keeps account of what is not acknowledged."""
 
@@ -78,8 +119,10 @@ class MqttSession(ClientSession[_Item]):
         self._topics: list[str] = position.get("topics", [])
         self._qos: int | None = position.get("qos")
         self._had_session = bool(position)
-        # Messages of QoS 1 without an acknowledgement, and those of QoS 2 that are not released.
-        self._held: set[int] = set(position.get("unreleased", []))
+        # Messages of QoS 1 without an acknowledgement, and those of QoS 2 that are not released;
+        # with hashes of the latter, as far as this process got them.
+        self._held: dict[int, int | None] = dict.fromkeys(position.get("unreleased", []))
+        self._released = Released()
         self._in_hand = self._bytes_in_hand = 0
         self._last: tuple[Any, set[int]] = (None, set())
         self._reported: set[str] = set()
@@ -131,6 +174,7 @@ class MqttSession(ClientSession[_Item]):
         if not client.session_present:
             self._topics = []
             self._held.clear()
+            self._released.clear()
             self.hand_over(_NEW_SESSION)
             if self._had_session:
                 self._had_session = False
@@ -214,7 +258,8 @@ class MqttSession(ClientSession[_Item]):
         )
 
     def _take(self, client: MqttClient, message: Published) -> None:
-        is_known = bool(message.qos and message.is_again and message.number in self._held)
+        what = hash((message.topic, message.payload)) if message.qos == 2 else None
+        is_known = bool(message.qos and message.is_again and self._is_known(message.number, what))
         is_unwanted = message.is_retained and not self._options.retained
         item = _Item(
             client,
@@ -224,11 +269,17 @@ class MqttSession(ClientSession[_Item]):
             time.time_ns() // 1000,
         )
         if message.qos:
-            self._held.add(message.number)
+            self._held[message.number] = what
+            if not message.is_again:
+                self._released.note_new(message.number)
         self._pass(item)
 
+    def _is_known(self, number: int, what: int | None) -> bool:
+        return number in self._held or (what is not None and self._released.has(number, what))
+
     def _release(self, client: MqttClient, number: int) -> None:
-        self._held.discard(number)
+        if (what := self._held.pop(number, None)) is not None:
+            self._released.add(number, what)
         self._pass(_Item(client, PUBCOMP, number))
 
     def _pass(self, item: _Item) -> None:
@@ -264,7 +315,8 @@ class MqttSession(ClientSession[_Item]):
                 self._bytes_in_hand -= item.size
                 if item.kind and item.client is client:
                     due[item.kind].append(item.number)
-        self._held.difference_update(due[PUBACK])
+        for number in due[PUBACK]:
+            self._held.pop(number, None)
         for kind, numbers in due.items():
             client.acknowledge(kind, numbers)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
 import socket
 import time
 import uuid
@@ -15,6 +16,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from penstock.sources._mqtt_session import Released
 from penstock.sources.formats import JsonFormat
 from penstock.sources.mqtt import MqttReceiver
 from penstock.testing import RunningReceiver, run_receiver
@@ -99,6 +101,64 @@ def test_filters_that_overlap_give_a_message_once(broker: Mosquitto) -> None:
         running.wait_for_records(5)
         running.stop()
         assert running.records == [b"same", b"same", b"other", b"deep", b"end"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_message_that_the_broker_has_released_and_gives_again_is_stored_once(
+    broker: Mosquitto, version: str
+) -> None:
+    name = a_name()
+    proxy = Proxy(broker.port)
+    receiver = MqttReceiver(
+        f"mqtt://127.0.0.1:{proxy.port}", f"{name}/#", client_id=name, qos=2, version=version
+    )
+
+    def said(what: str) -> int:
+        return len(re.findall(what, broker.log()))
+
+    with contextlib.closing(proxy), run_receiver(receiver, settings=FAST) as running:
+        wait_until(lambda: running.position is not None)
+        sent: list[bytes] = []
+        while said(f"Received PUBCOMP from {name}") == len(sent):
+            # Until they are released, and the broker has not heard yet that this is known for good.
+            running.hold()
+            sent.append(b"%d" % len(sent))
+            broker.publish(f"{name}/x", sent[-1], qos=2)
+            running.wait_for_records(len(sent))
+            running.go_on()
+            running.hold()
+            wait_until(lambda: said(f"Sending PUBREL to {name}") == len(sent))
+            wait_until(lambda: running.position["unreleased"] == [])
+        # A connection is made while it does not answer, and is given up.
+        broker.stall()
+        client = broker.client(name, version)
+        if version == "5":
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties.SessionExpiryInterval = 1000
+            client.connect("127.0.0.1", broker.port, clean_start=False, properties=properties)
+        else:
+            client.connect("127.0.0.1", broker.port)
+        connection = client.socket()
+        assert connection is not None
+        connection.close()
+        proxy.cut()
+        proxy.wait_for_connections(2)
+        broker.go_on()
+        running.go_on()
+        broker.publish(f"{name}/x", b"end", qos=2)
+        wait_until(lambda: b"end" in running.records)
+        assert running.records == [*sent, b"end"]
+
+
+def test_numbers_that_a_broker_soon_uses_again_are_not_taken_for_the_messages_before() -> None:
+    released = Released()
+    released.add(1, 11)
+    assert released.has(1, 11)
+    assert not released.has(1, 12)
+    assert not released.has(2, 11)
+    released.note_new(1)
+    released.add(1, 11)
+    assert not released.has(1, 11)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
