@@ -308,16 +308,25 @@ def test_older_attempts_are_fenced(tmp_path: Path) -> None:
     assert case.ledger.places.epoch(0, CONTINUOUS) is not None
 
 
-def test_too_many_failures_without_an_epoch_between_end_it(tmp_path: Path) -> None:
-    case = Case(tmp_path, 2)
-    driver, (task,) = started(case)
-    driver.epochs.push()
+def fail(driver: Driver) -> Task:
+    """Let a new attempt fail; what else it tells of itself is no second failure."""
+    task = driver.tasks[0] = Task(driver, 0)
+    task.subscribe()
     for _ in range(2):
         driver.epochs.failed(TaskFailed(0, 0, task.attempt, "it failed", "trace"))
+    return task
+
+
+def test_too_many_failures_without_an_epoch_between_end_it(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2)
+    driver, _ = started(case)
+    driver.epochs.push()
+    for _ in range(2):
+        fail(driver)
     driver.world.finish()
     for number in range(3):
         assert driver.given_up == [], number
-        driver.epochs.failed(TaskFailed(0, 0, task.attempt, "it failed", "trace"))
+        task = fail(driver)
     (told,) = driver.given_up
     assert "3 times without an epoch between; what was received stays in the log" in told
     assert driver.epochs.is_over
