@@ -374,6 +374,14 @@ def test_a_batch_of_records_lies_in_one_segment_also_when_larger_than_one() -> N
     assert len(list(LogReader.open("/log", fs=fs).records())) == 62
 
 
+def test_a_segment_that_is_as_large_as_its_record_has_room_for_its_end(folder: str) -> None:
+    """Room that is reserved: on a disk that is full by then it would have no end."""
+    with LogWriter.create(folder, options=LogOptions(segment_size=64 << 10)) as log:
+        place = log.append(7, bytes(1 << 20))
+        reserved = os.path.getsize(segment_path(folder, place.segment))
+    assert os.path.getsize(segment_path(folder, place.segment)) <= reserved
+
+
 def test_what_the_slot_held_before_does_not_reach_the_disk(folder: str) -> None:
     slot = memoryview(mmap.mmap(-1, 8192))
     slot[:] = b"S" * 8192
