@@ -24,6 +24,7 @@ from penstock.receiver import (
     ReceiverNotAttachedError,
     ReceiverStoppedError,
 )
+from penstock.wal import LogFolderInUseError, remove_log
 from penstock.wire.messages import (
     AddBlock,
     BlockTrace,
@@ -382,6 +383,19 @@ def test_a_receiver_that_is_stopped_while_its_block_store_opens_is_not_started(
     assert run(Quiet(shared)).join() is None
     assert shared.events == []
     assert [told.message for told in tracker.of(DeregisterReceiver)] == ["Stopped by driver"]
+
+
+def test_an_attempt_that_has_ended_lets_its_log_go(
+    run: Run, tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    running = run(Quiet(shared))
+    shared.wait_for("onStart")
+    (folder,) = (tmp_path / "blocks").iterdir()
+    with pytest.raises(LogFolderInUseError):
+        remove_log(str(folder))
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    remove_log(str(folder))
 
 
 def test_an_attempt_whose_blocks_are_refused_ends(
