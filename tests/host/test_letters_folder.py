@@ -18,7 +18,7 @@ from penstock.dead_letters import (
     program_of,
 )
 from penstock.host.durability import choose_durability
-from penstock.host.preparation import ProgramNameError, Run
+from penstock.host.preparation import ProgramNameError, Run, tail_of_run
 from penstock.settings import Settings
 
 
@@ -151,3 +151,20 @@ def test_a_name_that_is_none_ends_the_start_and_says_what_to_do(name: str, tmp_p
     assert raised.value.path == str(own / "program")
     (own / "program").unlink()
     assert program.start(own)
+
+
+@pytest.mark.parametrize(
+    ("master", "letters_dir", "is_seen"),
+    [
+        ("local[2]", "", True),
+        ("spark://host:7077", "", False),
+        ("spark://host:7077", "hdfs://host:8020/letters", True),
+    ],
+)
+def test_letters_on_the_disks_of_other_hosts_are_not_looked_for_on_this_one(
+    master: str, letters_dir: str, is_seen: bool, tmp_path: Path
+) -> None:
+    settings = Settings(dead_letters_dir=letters_dir or None)
+    durability = choose_durability(settings, None, "run", str(tmp_path))
+    run = Run("run", durability, settings, master=master)
+    assert (tail_of_run(run) is not None) == is_seen
