@@ -103,6 +103,12 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
         run = {**config, "driver_at": moment, "parallelism": 2 + number % 2, "seed": seed + number}
         with driver_process(tmp_path, run, module="tests.continuous.program") as driver:
             driver.wait_for("started")
+            # Not all at the start, which is slow on a machine that has other things to do.
+            before, end_s = totals(tmp_path), time.monotonic() + 60
+            while totals(tmp_path) == before and driver.process.poll() is None:
+                if time.monotonic() > end_s:
+                    break
+                time.sleep(0.2)
             end_s = time.monotonic() + chance.uniform(8, 15)
             while time.monotonic() < end_s and driver.process.poll() is None:
                 time.sleep(chance.uniform(0.5, 2))
