@@ -131,7 +131,7 @@ def test_a_signal_ends_a_recording_well(stored: Stored, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, said
-    assert said.startswith("1 records in 1 blocks")
+    assert "\n1 records in 1 blocks" in f"\n{said}"
     assert played_back(output, 1) == [b"one"]
 
 
