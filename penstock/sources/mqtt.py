@@ -8,7 +8,7 @@ What must hold
 * QoS 2: the numbers that are not released travel with the records as the stream's position. So a
   message that comes again after a kill is known, and each is stored once, as long as the broker
   keeps the session. What a broker has released, and gives again though it must not, is known to the
-  process that took it only.
+  start of the receiver that took it only.
 * QoS 1: what the broker gives again while this process has it is acknowledged, not stored again.
   After a kill, or when an acknowledgement was lost with its connection, it comes twice. QoS 0 has
   no acknowledgement: what was not durable at a kill is lost.
