@@ -240,15 +240,13 @@ def _us(seconds: int | None) -> int | None:
 def _text(value: Any) -> Any:
     """Return a header's name or value as text, a table or an array as JSON.
 
-    Pika gives as bytes what is no UTF-8, and integers of 64 bits as a type that shows itself
-    with an L.
+    Pika gives as bytes what is no UTF-8. Its integers of 64 bits would have an L behind them in
+    Python's own text of a table; in JSON they have none.
     """
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, (dict, list, bool)):
         return json.dumps(_plain(value), ensure_ascii=False)
-    if isinstance(value, int):
-        return f"{value:d}"
     if isinstance(value, datetime):
         return value.isoformat()
     return None if value is None else str(value)

@@ -19,6 +19,9 @@ from penstock.sources.formats import ValueFormat
 
 T = TypeVar("T")
 
+HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())])))
+"""The column of a message's headers, which may have a name more than once."""
+
 _FIRST_S = 0.1
 _LONGEST_S = 30.0
 _STEADY_S = 5.0

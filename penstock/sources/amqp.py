@@ -24,7 +24,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
 from penstock.sources._client_session import ClientReceiver, ClientSession, address_of
-from penstock.sources._common import Messages
+from penstock.sources._common import HEADERS, Messages
 from penstock.sources._urls import check_tls_files
 from penstock.sources.formats import ValueFormat
 
@@ -38,7 +38,7 @@ _COLUMNS = pa.schema(
         ("timestamp", pa.timestamp("us", "UTC")),
         ("contentType", pa.string()),
         ("redelivered", pa.bool_()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        HEADERS,
     ]
 )
 _MOST = 5000

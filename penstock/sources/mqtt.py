@@ -27,7 +27,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
 from penstock.sources._client_session import ClientReceiver, ClientSession, address_of
-from penstock.sources._common import Messages
+from penstock.sources._common import HEADERS, Messages
 from penstock.sources._urls import check_tls_files
 from penstock.sources.formats import ValueFormat
 
@@ -40,7 +40,7 @@ _COLUMNS = pa.schema(
         ("retained", pa.bool_()),
         ("timestamp", pa.timestamp("us", "UTC")),
         ("contentType", pa.string()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        HEADERS,
     ]
 )
 _MOST = 4000

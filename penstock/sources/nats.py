@@ -38,7 +38,7 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.errors import PenstockError, text_of
 from penstock.receiver import RecordTooLargeError
-from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
+from penstock.sources._common import HEADERS, Messages, Pace, Reconnecting, in_halves
 from penstock.sources._on_loop import Batches, LoopReceiver, within
 from penstock.sources._urls import trusting
 from penstock.sources.formats import ValueFormat
@@ -66,7 +66,7 @@ _ENVELOPE = pa.schema(
         ("subject", pa.string()),
         ("sequence", pa.int64()),
         ("time", pa.timestamp("us", "UTC")),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        HEADERS,
     ]
 )
 
