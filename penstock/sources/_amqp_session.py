@@ -6,15 +6,16 @@ import hashlib
 import json
 import logging
 import math
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import pika
+import pika.data
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import (
     AMQPError,
@@ -41,6 +42,26 @@ _LEVELS = 32
 _STREAM_OFFSET = "x-stream-offset"
 _ACCESS_REFUSED, _RESOURCE_LOCKED = 403, 405
 _REFUSALS = (ProbableAuthenticationError, ProbableAccessDeniedError)
+_decode_value = pika.data.decode_value
+_NUMBERS = {b"f": struct.Struct(">f"), b"d": struct.Struct(">d"), b"T": struct.Struct(">Q")}
+
+
+def _decode_value_as_sent(encoded: bytes, offset: int) -> tuple[Any, int]:
+    """Decode a value of a header where pika would change it, or lose its connection for it.
+
+    Pika cuts floating-point numbers to integers, which not all of them can be, and not each 64 bits
+    are a time that Python has. The server would give such a message again at each reconnection.
+    """
+    if (number := _NUMBERS.get(encoded[offset : offset + 1])) is None:
+        return _decode_value(encoded, offset)  # type: ignore[no-any-return]
+    (value,) = number.unpack_from(encoded, offset + 1)
+    if number.format == ">Q" and value <= _LAST_S:
+        value = datetime.fromtimestamp(value, timezone.utc)
+    return value, offset + 1 + number.size
+
+
+# It has no place where this could be given to one connection.
+pika.data.decode_value = _decode_value_as_sent
 
 
 class AmqpConnectionError(PenstockError):

@@ -5,11 +5,13 @@ import datetime
 import decimal
 import math
 import socket
+import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pika.data
 import pyarrow as pa
 import pytest
 
@@ -200,6 +202,44 @@ def test_headers_that_json_has_nothing_for_are_no_reason_not_to_take_a_message(
     assert headers["names"] == '{"�": "�"}'
     assert headers["deep"].strip("[]") == '"..."'
     assert _amqp_session._text([math.inf, math.nan, 1.5]) == '["inf", "nan", 1.5]'
+
+
+class Encoded(bytes):
+    """A header's value as it goes to the server: pika encodes no floating-point number."""
+
+
+def test_numbers_and_times_of_headers_are_those_that_were_sent(
+    server: RabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = pika.data.encode_value
+
+    def encode_value(pieces: list[bytes], value: Any) -> int:
+        if not isinstance(value, Encoded):
+            return encode(pieces, value)  # type: ignore[no-any-return]
+        pieces.append(value)
+        return len(value)
+
+    monkeypatch.setattr(pika.data, "encode_value", encode_value)
+    queue = a_queue(server)
+    headers = {
+        "double": Encoded(struct.pack(">cd", b"d", 0.1)),
+        "single": Encoded(struct.pack(">cf", b"f", -0.5)),
+        "beyond": Encoded(struct.pack(">cd", b"d", 1e300)),
+        "latest": Encoded(struct.pack(">cQ", b"T", 253_402_300_799)),
+        "later": Encoded(struct.pack(">cQ", b"T", 253_402_300_800)),
+        "table": {"ratios": [Encoded(struct.pack(">cd", b"d", 2.5)), 1]},
+    }
+    server.publish(queue, [b"payload"], headers=headers)
+    with run_receiver(a_receiver(server, queue, columns=True), settings=FAST) as running:
+        (record,) = running.wait_for_records(1)
+    assert {each["key"]: each["value"] for each in record["headers"]} == {
+        "double": "0.1",
+        "single": "-0.5",
+        "beyond": "1e+300",
+        "latest": "9999-12-31T23:59:59+00:00",
+        "later": "253402300800",
+        "table": '{"ratios": [2.5, 1]}',
+    }
 
 
 def test_columns_have_what_a_message_has_beside_its_body(server: RabbitMQ) -> None:
