@@ -236,17 +236,13 @@ class SharedLogs:
         """Have what may go of an ended attempt deleted; returns at once."""
         places = [place for place in release.segments if is_shared(place[0])]
         if release.whole:
-            self.remove_attempt(release.stream_id, release.attempt)
+            if is_shared(self._root):
+                self._remove(log_folder(self._root, release.stream_id, release.attempt))
             for folder in {folder for folder, _ in places}:
                 self._remove(folder)
         else:
             for folder, number in places:
                 self._remove(segment_path(folder, number))
-
-    def remove_attempt(self, stream_id: int, attempt: str) -> None:
-        """Have the log folder of an attempt deleted; returns at once."""
-        if is_shared(self._root):
-            self._remove(log_folder(self._root, stream_id, attempt))
 
     def _remove(self, address: str) -> None:
         with self._lock:

@@ -22,8 +22,6 @@ from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
-from penstock.tracker._block_deletion import SharedLogs
-from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._slots import ReceiverSlot
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
@@ -267,8 +265,6 @@ class ReceiverStarts:
         cluster: Cluster,
         ledger: ReceivedBlockTracker,
         receivers: Receivers,
-        block_servers: BlockServers,
-        shared_logs: SharedLogs,
         listeners: Listeners,
         is_started: Callable[[], bool],
     ) -> None:
@@ -283,8 +279,6 @@ class ReceiverStarts:
             cluster: Where they run.
             ledger: The ledger.
             receivers: The table of receivers.
-            block_servers: The block servers.
-            shared_logs: The logs on HDFS, if they are there.
             listeners: Are notified of receivers.
             is_started: Whether the tracker runs and does not stop yet.
         """
@@ -294,8 +288,6 @@ class ReceiverStarts:
         self._cluster = cluster
         self._ledger = ledger
         self._receivers = receivers
-        self._block_servers = block_servers
-        self._shared_logs = shared_logs
         self._listeners = listeners
         self._is_started = is_started
         self._limited_log = RateLimitedLog(_log)
@@ -360,12 +352,9 @@ class ReceiverStarts:
             level = logging.INFO if told or is_spark_over else logging.WARNING
             _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
             self._listeners.stopped(info)
+        # One that has not registered has no files either.
         if ended.disconnected:
             self._ledger.end_attempt(attempt)
-        if not ended.registered:
-            # It may have made its files, on whichever host it was.
-            self._block_servers.release_everywhere((attempt,))
-            self._shared_logs.remove_attempt(stream_id, attempt)
         if is_spark_over:
             self._listeners.ended_with_spark(stream_id, trace)
             return Next.DONE

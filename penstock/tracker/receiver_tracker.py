@@ -565,8 +565,6 @@ class ReceiverTracker:
             cluster=self._cluster,
             ledger=self.ledger,
             receivers=self._receivers,
-            block_servers=self._block_servers,
-            shared_logs=self._shared_logs,
             listeners=self._listeners,
             is_started=self._is_started,
         )

@@ -710,15 +710,6 @@ def test_i4_what_an_ended_attempt_left_is_deleted_by_the_block_server_of_its_hos
         client.close()
 
 
-def test_what_an_attempt_left_that_never_registered_is_deleted_too(tmp_path: Path) -> None:
-    with running_tracker(tmp_path) as (_, cluster, _):
-        first = cluster.next_attempt()
-        client, server = register_block_server(first, "127.0.0.1")
-        first.fail()
-        assert server.next_message() == ReleaseBlocks((first.launch.attempt,), ())
-        client.close()
-
-
 def test_a_receiver_that_still_waits_for_a_slot_does_not_hold_up_the_stop(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
         cluster.next_attempt()
