@@ -204,7 +204,7 @@ class _Reading:
             while not self._stopping.is_set():
                 began_s = time.monotonic()
                 if began_s >= discover_s or self._is_paths_old:
-                    self._paths = sorted(self._discover())
+                    self._discover()
                     discover_s = _next_s(began_s, _DISCOVER_S)
                     began_s = time.monotonic()
                 if self._look():
@@ -224,7 +224,7 @@ class _Reading:
         if self._stopping.is_set():
             raise ReceiverStoppedError("the receiver stops")
 
-    def _discover(self) -> set[str]:
+    def _discover(self) -> None:
         self._is_paths_old = False
         found: set[str] = set()
         for pattern in self._receiver.patterns:
@@ -232,10 +232,10 @@ class _Reading:
             if not paths:
                 self._tell(pattern, f"No file matches {pattern} yet; it is looked for each second")
             found |= paths
-        return found
+        self._paths = sorted(found)
 
-    def _look(self) -> bool:
-        """Look at all files once, and read those that changed; return whether there was one."""
+    def _names(self) -> dict[Key, tuple[str, os.stat_result]]:
+        """Look at each name, and return one of each file."""
         found: dict[Key, tuple[str, os.stat_result]] = {}
         self._inodes = {}
         for path in self._paths:
@@ -249,13 +249,21 @@ class _Reading:
                 continue
             if stat.S_ISREG(status.st_mode):
                 found.setdefault((status.st_dev, status.st_ino), (path, status))
-        due = self._due = []
+        return found
+
+    def _look(self) -> bool:
+        """Look at all files once, and read those that changed; return whether there was one."""
+        found = self._names()
         files = self._files
+        if any(key not in found and not self._aside(file) for key, file in files.by_key.items()):
+            # Its new name may be in another folder that is asked for.
+            self._discover()
+            found = self._names()
+        due = self._due = []
         for file in list(files.by_key.values()):
             assert file.key is not None
             is_asked_for = file.key in found
             where = found.get(file.key) or self._aside(file)
-            self._is_paths_old |= not is_asked_for
             # Under another name it may be another file, which was given the inode of a deleted one.
             is_it = where is not None and (
                 where[0] == file.path

@@ -14,7 +14,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -294,6 +296,85 @@ def test_a_file_whose_first_lines_are_cut_off_is_gone_on_with(
         append(log, *lines(200, 210))
         found += read_all(log, 10, after=position)[0]
     assert found == lines(0, 210)
+
+
+def test_a_log_that_may_not_be_opened_by_its_new_name_is_read_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that rotation gives to another user; who runs the tests may open any."""
+
+    def opened(path: str, go_on: Callable[[], object]) -> Content:
+        if path.endswith(".1"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return open_content(path, go_on)
+
+    monkeypatch.setattr(growing_files, "open_content", opened)
+    log = folder / "app.log"
+    append(log, "one")
+    with reading(log) as running:
+        running.wait_for_records(1)
+        log.rename(folder / "app.log.1")
+        append(folder / "app.log.1", "two")
+        assert running.wait_for_records(2) == ["one", "two"]
+
+
+def test_a_renamed_log_that_cannot_be_read_at_once_is_gone_on_with_later(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_readable = threading.Event()
+
+    def opened(path: str, go_on: Callable[[], object]) -> Content:
+        if path.endswith("other.log") and not is_readable.is_set():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return open_content(path, go_on)
+
+    append(folder / "app.log", *lines(0, 20))
+    _, position = read_all(folder / "*.log", 20)
+    monkeypatch.setattr(growing_files, "open_content", opened)
+    (folder / "app.log").rename(folder / "other.log")
+    append(folder / "other.log", *lines(20, 25))
+    with reading(folder / "*.log", after=position) as running:
+        running.wait_for_error("other.log cannot be read")
+        is_readable.set()
+        assert running.wait_for_records(5) == lines(20, 25)
+
+
+def test_a_log_is_read_by_a_name_that_is_not_asked_for_as_long_as_it_grows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later_s = 0.0
+
+    def now_s() -> float:
+        return time.monotonic() + later_s
+
+    monkeypatch.setattr(growing_files, "time", SimpleNamespace(monotonic=now_s))
+    monkeypatch.setattr(growing_files, "FileTable", partial(FileTable, now_s=now_s))
+    log, old = folder / "app.log", folder / "app.old"
+    append(log, "line 0")
+    with reading(log) as running:
+        running.wait_for_records(1)
+        log.rename(old)
+        for number in range(1, 5):
+            append(old, f"line {number}")
+            assert running.wait_for_records(1 + number)[-1] == f"line {number}"
+            later_s += 0.6 * _growing_file.GONE_S
+
+
+def test_a_log_that_moved_to_another_folder_is_gone_on_with_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_files, "_DISCOVER_S", 10 * HANG_S)
+    log, old, new = folder / "app.log", folder / "old" / "app.log", folder / "new"
+    old.parent.mkdir()
+    append(log, "one")
+    with reading(folder / "**" / "*.log") as running:
+        running.wait_for_records(1)
+        append(new, "first of the next")
+        old.hardlink_to(log)
+        new.replace(log)
+        running.wait_for_records(2)
+        append(old, "two")
+        assert running.wait_for_records(3) == ["one", "first of the next", "two"]
 
 
 def test_a_folder_that_appears_later_is_found(folder: Path) -> None:
