@@ -343,21 +343,33 @@ def test_tls_is_checked_against_the_given_certificates(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_connection_that_is_cut_as_tls_begins_may_lack_a_certificate(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "is_given", "may_lack"),
+    [("tls", False, True), ("tls", True, False), ("nats", False, False)],
+)
+def test_a_connection_that_is_cut_as_tls_begins_may_lack_a_certificate(
+    scheme: str, is_given: bool, may_lack: bool, tmp_path: Path
+) -> None:
     certificate = certificate_of_host(tmp_path)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, tmp_path / "key.pem")
+    given = {"ca_file": str(certificate)} if scheme == "tls" else {}
+    if is_given:
+        given["certificate_file"] = str(tmp_path / "server.pem")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
-        receiver = NatsReceiver(address, "s", "c", ca_file=str(certificate))
-        with run_receiver(receiver, settings=QUICK) as running:
-            plain, _ = server.accept()
-            plain.sendall(b'INFO {"tls_required":true,"headers":true}\r\n')
-            with context.wrap_socket(plain, server_side=True) as connection:
+        address = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
+        with run_receiver(NatsReceiver(address, "s", "c", **given), settings=QUICK) as running:
+            connection, _ = server.accept()
+            is_tls = b"true" if given else b"false"
+            connection.sendall(b'INFO {"tls_required":%b,"headers":true}\r\n' % is_tls)
+            if given:
+                connection = context.wrap_socket(connection, server_side=True)
+            with connection:
                 # Its end is a reset.
                 linger = struct.pack("ii", 1, 0)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            running.wait_for_error("is a certificate required (certificate_file)?")
+            told = running.wait_for_error("is asked again, after: ")
+            assert ("is a certificate required (certificate_file)?" in told) is may_lack
 
 
 @pytest.mark.parametrize("given", [{}, {"ca_file": True}])
