@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
@@ -143,14 +143,21 @@ class FileSink(Sink):
         self._format = format
 
     def open(self, source: str, task: int) -> None:
-        """Make the folder; remove what killed attempts of this task left unfinished."""
+        """Make the folder; remove what killed attempts of this task left unfinished.
+
+        What others left goes later: they may live, or be no tasks of this program any more.
+        """
         os.makedirs(self._folder, exist_ok=True)
         if self._format == "parquet":
             import pyarrow.parquet  # noqa: F401  # here, and not within the first epoch
-        for name in os.listdir(self._folder):
-            if name.startswith(f".part-{source}-") and name.endswith(f".{task}.new"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(os.path.join(self._folder, name))
+        unfinished = [
+            name
+            for name in os.listdir(self._folder)
+            if name.startswith(f".part-{source}-") and name.endswith(".new")
+        ]
+        own = {name for name in unfinished if name.endswith(f".{task}.new")}
+        self._remove(own)
+        self._others = set(unfinished) - own
         self._task = task
         self._check_links(source)
 
@@ -160,7 +167,8 @@ class FileSink(Sink):
         Raises:
             SinkError: It cannot.
         """
-        name = os.path.join(self._folder, f".part-{source}-{uuid.uuid4().hex}")
+        # As of an epoch that no one commits any more.
+        name = os.path.join(self._folder, f".part-{source}-{0:012d}-{uuid.uuid4().hex}")
         first, second = (f"{name}.{which}.{self._task}.new" for which in "ab")
         with open(first, "wb"):
             pass
@@ -188,6 +196,11 @@ class FileSink(Sink):
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
         """Give the file its name."""
+        # All parts of the epochs before this one are where they belong.
+        first = f".part-{epoch.source}-{epoch.number:012d}"
+        left = {name for name in self._others if name < first}
+        self._others -= left
+        self._remove(left)
         if not batches:
             return
         unfinished = self._unfinished(epoch)
@@ -199,6 +212,11 @@ class FileSink(Sink):
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self._folder, name))
 
     def _path(self, epoch: Epoch) -> str:
         return os.path.join(self._folder, f"part-{epoch.name}.{self._format}")

@@ -88,6 +88,18 @@ def test_what_a_killed_attempt_left_goes_with_the_next_one_of_its_task(tmp_path:
     assert len(list(tmp_path.iterdir())) == len(seen(tmp_path)) == 1
 
 
+def test_what_a_task_left_that_is_no_more_goes_once_its_epoch_is_over(tmp_path: Path) -> None:
+    opened(FileSink(tmp_path), 2).prepare(epoch(7, 2), batches(1))
+    # Now there are fewer tasks. The epoch of that number may still be committed, as far as one
+    # of them knows.
+    sink = opened(FileSink(tmp_path))
+    for number, left in ((7, 1), (8, 0)):
+        sink.prepare(epoch(number), batches(2))
+        sink.commit(epoch(number), batches(2))
+        assert len(list(tmp_path.iterdir())) - len(seen(tmp_path)) == left
+    assert len(seen(tmp_path)) == 2
+
+
 def test_a_part_without_rows_is_no_file(tmp_path: Path) -> None:
     sink = opened(FileSink(tmp_path))
     sink.prepare(epoch(), [])
