@@ -54,12 +54,16 @@ class FunctionLetters:
     Args:
         letters: Where they go.
         source: Names the stream's epochs.
+
+    Attributes:
+        count: How many were added; who wants those of an epoch sets it back.
     """
 
     def __init__(self, letters: LettersOfStream, source: str) -> None:
         self._letters = letters
         self._source = source
         self._writer: DeadLetterWriter | None = None
+        self.count = 0
 
     def add(
         self, batch: pa.RecordBatch, is_row: bool, error: Exception, place: int, row: int
@@ -76,6 +80,7 @@ class FunctionLetters:
         Raises:
             WalError: There are many, and they cannot be written.
         """
+        self.count += 1
         letters = self._letters
         record = _record_of(batch, is_row)
         shown = start_shown(lambda: record)

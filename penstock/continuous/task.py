@@ -142,6 +142,7 @@ class _Output:
     end: EndEpoch
     parts: dict[int, list[Any]]
     records: int
+    letters: int
 
 
 class _Attempt:
@@ -317,13 +318,14 @@ class _Attempt:
         records = 0
         while (work := self._next()) is not None:
             if isinstance(work, EndEpoch):
-                if not self._write_letters():
+                letters = self._write_letters()
+                if letters is None:
                     return
                 own = range(self._launch.task, work.parts, self._launch.tasks)
                 parts: dict[int, list[Any]] = {part: [] for part in own}
                 for place, batches in by_place:
                     parts[place % work.parts].extend(batches)
-                self._sink_work.put(_Output(work, parts, records))
+                self._sink_work.put(_Output(work, parts, records, letters))
                 by_place, records = [], 0
                 continue
             place, info = work
@@ -342,15 +344,21 @@ class _Attempt:
             if found:
                 by_place.append((place, found))
 
-    def _write_letters(self) -> bool:
-        """Write the dead letters of an epoch, before it can be logged and its blocks can go."""
-        if self._letters is not None:
-            try:
-                self._letters.write()
-            except WalError as error:
-                self._fail("its dead letters cannot be written", error)
-                return False
-        return True
+    def _write_letters(self) -> int | None:
+        """Write the dead letters of an epoch, before it can be logged and its blocks can go.
+
+        Returns:
+            How many they are; None: they cannot be written, and the attempt is over.
+        """
+        if self._letters is None:
+            return 0
+        try:
+            self._letters.write()
+        except WalError as error:
+            self._fail("its dead letters cannot be written", error)
+            return None
+        count, self._letters.count = self._letters.count, 0
+        return count
 
     def _next(self) -> tuple[int, ReceivedBlockInfo] | EndEpoch | None:
         """Wait for the next block, or the end of an epoch behind its last one; None: it is over."""
@@ -456,7 +464,8 @@ class _Attempt:
         for part, batches in output.parts.items():
             with self._sink_call.timed():
                 sink.commit(self._epoch(output, part), batches)
-        self._client.send(EpochCommitted(*self._me, output.end.number, output.records))
+        done = EpochCommitted(*self._me, output.end.number, output.records, output.letters)
+        self._client.send(done)
 
     def _epoch(self, output: _Output, part: int) -> Epoch:
         return Epoch(self._source, output.end.number, part, self._launch.attempt)

@@ -124,6 +124,7 @@ class EpochStatus:
         records: Records that the function was given in epochs that were committed in this run.
         failures: Failures of the function or the sink since the last epoch.
         waiting: The tasks that the newest epoch waits for.
+        letters: How many of the records the function raised for, and are dead letters.
     """
 
     number: int
@@ -131,6 +132,7 @@ class EpochStatus:
     records: int
     failures: int
     waiting: tuple[int, ...]
+    letters: int = 0
 
 
 class _Epochs:
@@ -181,6 +183,7 @@ class _Epochs:
         self._is_over = False
         self._released_s = time.monotonic()
         self._records = 0
+        self._letters = 0
 
     def _begin(self) -> tuple[int, LoggedEpoch]:
         """Return the last epoch; of a stream that has none, one without blocks."""
@@ -361,6 +364,7 @@ class _Epochs:
             if task.committed < message.number:
                 task.committed = message.number
                 self._records += message.records
+                self._letters += message.letters
             if self._state is not _State.LOGGED:
                 return
             if any(task.committed != message.number for task in self._tasks):
@@ -514,7 +518,7 @@ class _Epochs:
             )
             committed = number - (self._state is _State.LOGGED)
             failures = sum(task.failures for task in self._tasks)
-            return EpochStatus(number, committed, self._records, failures, waiting)
+            return EpochStatus(number, committed, self._records, failures, waiting, self._letters)
 
 
 class ContinuousStreams:

@@ -647,6 +647,8 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag=True):
     number: int
     records: int
     """Records that its function was given."""
+    letters: int = 0
+    """How many of them it raised for, and are dead letters."""
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag=True):

@@ -267,6 +267,9 @@ def test_records_that_the_function_raises_for_are_dead_letters(sc: Any, tmp_path
     await_that(lambda: len(written(out)) >= len(expected), lambda: len(written(out)))
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert written(out) == expected
+    status = stream.epochs
+    assert status is not None
+    assert (status.records, status.letters) == (300, 43)
     found = [stored.letter for stored in letters(str(checkpoint))]
     assert sorted(int(letter.data) for letter in found) == list(range(0, 300, 7))
     assert {(letter.form, letter.error, letter.receiver) for letter in found} == {

@@ -152,7 +152,7 @@ EXAMPLES: list[Message] = [
     EndEpoch(3, 10, 2, is_logged=True),
     EpochPrepared(0, 1, ATTEMPT, 3),
     CommitEpoch(3),
-    EpochCommitted(0, 1, ATTEMPT, 3, 1000),
+    EpochCommitted(0, 1, ATTEMPT, 3, 1000, 2),
     TaskFailed(0, 1, ATTEMPT, "the function failed", "Traceback", permanent=True),
     Ok(),
     Registered(5 << 32, b"\x93\x01\x02\x03", 1e6),
