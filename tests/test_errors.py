@@ -16,7 +16,7 @@ import pytest
 
 import penstock
 from penstock.errors import PenstockError, encodable, text_of, typed_text
-from penstock.streaming.user_errors import FailedTaskError
+from penstock.user_errors import FailedTaskError
 from penstock.wal import CorruptRecordError
 from tests.doubles import UntoldError
 

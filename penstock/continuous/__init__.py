@@ -51,7 +51,6 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
-    from penstock.continuous.letters import LettersOfStream
     from penstock.continuous.operation import ContinuousOperation
     from penstock.continuous.sinks import (
         DatabaseSink,
@@ -71,7 +70,6 @@ __all__ = [
     "Epoch",
     "FileSink",
     "FunctionSink",
-    "LettersOfStream",
     "Sink",
     "SinkError",
     "run_task",
@@ -85,7 +83,6 @@ _MODULES = {
     "Epoch": "sinks",
     "FileSink": "sinks",
     "FunctionSink": "sinks",
-    "LettersOfStream": "letters",
     "Sink": "sinks",
     "SinkError": "sinks",
     "run_task": "task",

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
-from penstock.continuous.letters import FunctionLetters, LettersOfStream
 from penstock.continuous.sinks import Epoch, Sink, SinkError
+from penstock.dead_letters import FunctionLetters
 from penstock.errors import PenstockError, encodable, typed_text
 from penstock.receiver.launch import executor_id, host_name
 from penstock.threads import OwnedThread
@@ -102,7 +102,7 @@ class ContinuousLaunch:
     give_up_after_s: float
     max_frame_bytes: int
     executor_hosts: dict[str, str] = field(default_factory=dict)
-    letters: LettersOfStream | None = None
+    letters: FunctionLetters | None = None
 
     @property
     def link(self) -> ApplicationLink:
@@ -165,7 +165,7 @@ class _Attempt:
         self._function_call = _Call("the function")
         self._sink_call = _Call("the sink")
         self._source = ""
-        self._letters: FunctionLetters | None = None
+        self._letters = launch.letters
         self._client = Client(
             launch.link.tracker_address,
             launch.link.secret,
@@ -195,7 +195,8 @@ class _Attempt:
                 thread.join(_END_S)
         finally:
             if self._letters is not None:
-                self._letters.close()
+                with contextlib.suppress(WalError):
+                    self._letters.close()  # All that counts was written.
             with contextlib.suppress(WireError):
                 self._client.close()
             gc.unfreeze()
@@ -219,8 +220,6 @@ class _Attempt:
             self._end(f"the driver refused the task: {getattr(answer, 'reason', answer)}")
             return []
         self._source = answer.source
-        if launch.letters is not None:
-            self._letters = FunctionLetters(launch.letters, answer.source)
         # A full collection would look at all that was imported, in the midst of a call.
         gc.collect()
         gc.freeze()
@@ -422,7 +421,7 @@ class _Attempt:
                     *self._results(function, first, has_columns, place, row),
                     *self._results(function, second, has_columns, place, row + half),
                 ]
-            self._letters.add(batch, has_columns, error, place, row)
+            self._letters.add(_record_of(batch, has_columns), error, f"{place}:{row}")
             return []
         if result is None:
             return []
@@ -476,6 +475,16 @@ def _own(block: Block) -> Block:
     return replace(
         block, data=memoryview(bytes(block.data)), offsets=memoryview(bytes(block.offsets))
     )
+
+
+def _record_of(batch: pa.RecordBatch, has_columns: bool) -> Any:
+    """Return the record of a batch that has one: its columns, or what is in the only one."""
+    try:
+        return batch.to_pylist()[0] if has_columns else batch.column(0)[0].as_py()
+    except MemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - Python has no value for it; it is kept as Arrow has it
+        return batch
 
 
 def _is_batch(result: Any) -> bool:

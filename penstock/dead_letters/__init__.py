@@ -60,6 +60,8 @@ Modules
 =============  =====================================================================
 `_letter`      `DeadLetter`: what is kept of a record, and its bytes
 `_writer`      `DeadLetterWriter`: the log of one attempt
+`_functions`   `FunctionLetters`: the records for which a function of the program raises
+`_shown`       how a record begins, for people
 `_logs`        the logs in a folder, or what can be read of them
 `_retention`   what is removed when there are too many, or too old ones
 `_budget`      whether a receiver discards more than it may
@@ -73,6 +75,7 @@ Modules
 from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
+from penstock.dead_letters._functions import FunctionLetters
 from penstock.dead_letters._letter import (
     DeadLetter,
     Form,
@@ -102,6 +105,7 @@ from penstock.dead_letters._sent import (
     sent_state,
     sent_states,
 )
+from penstock.dead_letters._shown import Unreadable, start_of, start_shown
 from penstock.dead_letters._tail import LetterTail
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
@@ -113,6 +117,7 @@ __all__ = [
     "DeadLetterWriter",
     "DeadLettersRemovedError",
     "Form",
+    "FunctionLetters",
     "LetterName",
     "LetterTail",
     "NotDeadLettersError",
@@ -121,6 +126,7 @@ __all__ = [
     "SentLetters",
     "SentState",
     "StoredLetter",
+    "Unreadable",
     "folder_beside",
     "is_program_name",
     "letter_of",
@@ -133,4 +139,6 @@ __all__ = [
     "sent_key",
     "sent_state",
     "sent_states",
+    "start_of",
+    "start_shown",
 ]

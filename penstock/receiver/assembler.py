@@ -36,10 +36,9 @@ from penstock.blockstore.builder import (
 from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
-from penstock.dead_letters import DeadLetterWriter, PickledRecord
+from penstock.dead_letters import DeadLetterWriter, PickledRecord, start_shown
 from penstock.errors import PenstockError, text_of
 from penstock.position_changes import merged
-from penstock.receiver.discards import start_shown
 from penstock.wait_clock import WaitClock
 
 _log = logging.getLogger("penstock.receiver")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,29 +10,21 @@ from typing import Any
 
 import msgspec
 
-from penstock.dead_letters import BudgetMeter, DeadLetterWriter
+from penstock.dead_letters import (
+    BudgetMeter,
+    DeadLetterWriter,
+    Unreadable,
+    start_of,
+    start_shown,
+)
 from penstock.errors import text_of
 
 TOLD_SINGLY = 10
 """Records that are reported one by one within `_SPAN_S`; the others are only counted."""
 _SPAN_S = 10.0
-_START = 64
-"""About how many characters of a record are shown."""
 
 _COUNT = re.compile(r"1 record was discarded|[0-9]+ more records were discarded")
 """How each message of `Discards` begins."""
-
-_shortened = reprlib.Repr()
-_shortened.maxstring = _shortened.maxother = _START
-_shortened.maxlevel = 3
-
-
-def start_of(record: Any) -> str:
-    """Show the start of a record, whatever its size."""
-    if isinstance(record, (bytes, bytearray, memoryview)):
-        is_all = len(record) <= _START
-        return repr(bytes(record[:_START])) + ("" if is_all else "...")
-    return _shortened.repr(record)
 
 
 def count_of_discards(message: str) -> str | None:
@@ -46,19 +37,6 @@ def count_of_discards(message: str) -> str | None:
     return None if found is None else found[0]
 
 
-class _Unreadable:
-    """Stands for a record that cannot be made again."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = type(error).__name__
-
-    def __repr__(self) -> str:
-        return f"nothing that can be shown ({self._error})"
-
-    def __reduce__(self) -> str:
-        raise TypeError("there is nothing to pickle")
-
-
 def _made(record: Callable[[], Any]) -> Any:
     try:
         return record()
@@ -66,15 +44,7 @@ def _made(record: Callable[[], Any]) -> Any:
         # It says nothing of the record, which stays where it is.
         raise
     except Exception as error:  # noqa: BLE001 - unpickling a record may raise what it likes
-        return _Unreadable(error)
-
-
-def start_shown(record: Callable[[], Any]) -> str:
-    """Show the start of the record that is returned, or what it raises; never raises."""
-    try:
-        return start_of(record())
-    except Exception as error:  # noqa: BLE001 - so may showing it
-        return repr(_Unreadable(error))
+        return Unreadable(error)
 
 
 class Discards:

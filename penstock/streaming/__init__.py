@@ -34,7 +34,7 @@ Layout
 `listeners/`                 what a program implements to be notified of all that, and the events
 `recovery`                   the context made again: `StreamingContext.getOrCreate`
 `durations`                  durations and batch times, as programs give and get them
-`errors`, `user_errors`      what goes wrong, with the way out; in the program's own functions
+`errors`                     what goes wrong, with the way out
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts;
 `received_blocks`            where dead letters go; the numbers that the ledger has for streams
 `console`, `stop_report`     what a program says on its terminal; what a stop gave up
@@ -105,8 +105,8 @@ from penstock.streaming.listeners.listener import StatsReportListener, Streaming
 from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
-from penstock.streaming.user_errors import FailedTaskError
 from penstock.tracker import EpochStatus
+from penstock.user_errors import FailedTaskError
 from penstock.wal import LogFolderInUseError
 
 __all__ = [

@@ -43,7 +43,7 @@ from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerSt
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.waiter import ContextWaiter, StreamErrors
-from penstock.wal import is_on_hdfs, is_shared
+from penstock.wal import is_shared
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -99,7 +99,7 @@ def letters_of_run(graph: DStreamGraph, run: Run) -> LettersOfRun | None:
             "checkpoint directory to keep them",
             place.folder,
         )
-    return LettersOfRun(run.run_id, place, is_on_hdfs(place.folder))
+    return LettersOfRun(run.run_id, place)
 
 
 _FAST_STOP_S = 2.0

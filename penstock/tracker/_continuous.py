@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.blockstore import BlockAccess
@@ -25,10 +25,9 @@ from penstock.continuous import (
     ContinuousLaunch,
     ContinuousOperation,
     ContinuousTaskError,
-    LettersOfStream,
     run_task,
 )
-from penstock.dead_letters import DeadLetterPlace
+from penstock.dead_letters import DeadLetterPlace, FunctionLetters
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
@@ -77,6 +76,9 @@ _AGAIN_S = 1.0
 released; and after so long without an epoch the last one is noted to be where it belongs."""
 
 _STOP_S = 10.0
+
+_MADE_BY = "continuous"
+"""In place of a receiver's class in dead letters."""
 
 _NOBODYS_FAULT = "unrelated to the running tasks"
 """In what Spark says of an executor that was taken away; it does not count that either
@@ -208,6 +210,11 @@ class _Epochs:
             epoch.number,
         )
 
+    @property
+    def source(self) -> str:
+        """Names its epochs, also in later runs."""
+        return self._epoch.source
+
     # -- blocks, from any thread -----------------------------------------------------------------
 
     def push(self) -> None:
@@ -298,7 +305,7 @@ class _Epochs:
                 message.host,
                 message.pid,
             )
-            answer(Subscribed(self._epoch.source))
+            answer(Subscribed(self.source))
             number, epoch, tasks = message.task, self._epoch, len(self._tasks)
             if self._state is _State.LOGGED and task.committed < epoch.number:
                 self._send(number, self._start, epoch.end, epoch.parts)
@@ -328,7 +335,7 @@ class _Epochs:
             if any(task.prepared != number for task in self._tasks):
                 return
             start = self._epoch.end
-            epoch = LoggedEpoch(self._epoch.source, number, self._ended_at, len(self._tasks))
+            epoch = LoggedEpoch(self.source, number, self._ended_at, len(self._tasks))
         # Nothing but this changes the epoch, and this is one thread.
         try:
             self._places.log_epoch(self.stream_id, CONTINUOUS, start, epoch)
@@ -687,12 +694,21 @@ class ContinuousStreams:
             settings.block_server_lease_s,
             settings.max_frame_bytes,
             {found.executor_id: found.host for found in self._cluster.executors()},
-            LettersOfStream(epochs.stream_id, epochs.name, self._letters)
-            if epochs.operation.dead_letters
-            else None,
+            self._letters_of(epochs) if epochs.operation.dead_letters else None,
         )
         epochs.launched(number, attempt)
         return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))
+
+    def _letters_of(self, epochs: _Epochs) -> FunctionLetters:
+        number, name, place = epochs.stream_id, epochs.name, self._letters
+        if place is not None:
+            place = replace(place, stream=number, stream_name=name, receiver=_MADE_BY)
+        return FunctionLetters(
+            place,
+            name=f"{_MADE_BY}:{epochs.source}",
+            stream=name,
+            function="its continuous function",
+        )
 
     def ended(self, epochs: _Epochs, number: int, error: Exception | None) -> Next:
         """Take note of a job's end and say whether the task starts again."""

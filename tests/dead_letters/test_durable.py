@@ -56,7 +56,7 @@ def test_letters_wait_in_memory_until_the_log_has_them(tmp_path: Path, fails: li
 def test_a_task_after_one_that_could_not_write_its_letters_begins_another_log_with_its_own(
     tmp_path: Path, fails: list[str]
 ) -> None:
-    run = LettersOfRun(f"run-{tmp_path}", DeadLetterPlace(str(tmp_path), 0, "", "", ""), False)
+    run = LettersOfRun(f"run-{tmp_path}", DeadLetterPlace(str(tmp_path), 0, "", "", ""))
     parse = MapOrLetterOperation(int, name="parse", made_by="here").in_batch(1000, 3, run)
     fails.append("once")
     with pytest.raises(LogWriteError):

@@ -44,7 +44,7 @@ def _number(text: str) -> int:
 @pytest.mark.timeout(720)
 def test_those_of_functions_are_read_as_soon_as_their_task_has_ended(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
-    run = LettersOfRun("run-on-hdfs", DeadLetterPlace(folder, 0, "", "", ""), is_on_hdfs=True)
+    run = LettersOfRun("run-on-hdfs", DeadLetterPlace(folder, 0, "", "", ""))
     parse = MapOrLetterOperation(_number, name="parse", made_by="mapOrDeadLetter at a.py:1")
     tail = LetterTail(folder, None, but=9, tell=pytest.fail)
     after: dict[str, int] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, place_of, worker_error
+from penstock.user_errors import FailedTaskError, as_user_sees_it, place_of, worker_error
 
 
 def parse(record: str) -> int:

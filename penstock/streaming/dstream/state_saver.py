@@ -21,7 +21,7 @@ from penstock.errors import text_of, typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.rdd_files import save_marked
 from penstock.streaming.errors import StateNotSavedError, StateSavingError
-from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it
+from penstock.user_errors import FailedTaskError, as_user_sees_it
 
 _RETRY_S = 1.0
 """Pause before saving is tried again."""

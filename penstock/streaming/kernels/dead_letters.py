@@ -13,30 +13,21 @@ computings of a batch, each of which writes what it ran into, `penstock.dead_let
 from __future__ import annotations
 
 import logging
-import socket
-import threading
-import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import typed_text
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.kernels.fusion import NarrowOperation
-from penstock.wal import WalError
 
 if TYPE_CHECKING:
-    from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter
+    from penstock.dead_letters import DeadLetterPlace, FunctionLetters
 
 _CHUNK = 64
 """Records that are processed at a time."""
-_WRITE_BYTES = 1 << 20
-"""Bytes of letters at which a task writes them before its end."""
 
 _log = logging.getLogger("penstock.streaming")
-_told = RateLimitedLog(_log)
 
 
 @dataclass(frozen=True)
@@ -46,12 +37,10 @@ class LettersOfRun:
     Attributes:
         run_id: The run.
         place: Where to, but for the stream and what else each log has of its own.
-        is_on_hdfs: It is on HDFS, where no one reads a log that is open.
     """
 
     run_id: str
     place: DeadLetterPlace
-    is_on_hdfs: bool
 
 
 @dataclass(frozen=True)
@@ -148,7 +137,7 @@ class _Failures:
     def __init__(self, operation: LetterOperation, split: int) -> None:
         self._operation = operation
         self._split = split
-        self._writer: DeadLetterWriter | None = None
+        self._kept: FunctionLetters | None = None
 
     def add(self, record: Any, error: Exception, place: int) -> None:
         """Keep a record until `write`.
@@ -156,31 +145,11 @@ class _Failures:
         Raises:
             WalError: There are many, and they cannot be written.
         """
-        from penstock.receiver.discards import start_shown
-        from penstock.streaming.user_errors import place_of
-
         operation = self._operation
-        at, shown = place_of(error), start_shown(lambda: record)
-        kept = "was discarded" if operation.letters is None else "is a dead letter now"
-        _told.log(
-            f"A record of stream {operation.stream} {kept}, for which the function of "
-            f"{operation.made_by} raised {typed_text(error)}{at}; it begins with {shown}",
-            like=operation.name,
-        )
-        if operation.letters is None:
-            return
-        if self._writer is None:
-            self._writer = _writers.of(operation, operation.letters)
-        self._writer.add(
-            record,
-            error,
-            shown,
-            batch_ms=operation.batch_ms,
-            origin=f"{operation.name}:{operation.batch_ms}:{self._split}:{place}",
-            at=at,
-        )
-        if self._writer.waiting_bytes >= _WRITE_BYTES:
-            self._writer.write()
+        if self._kept is None:
+            self._kept = _letters_of(operation)
+        where = f"{operation.batch_ms}:{self._split}:{place}"
+        self._kept.add(record, error, where, operation.batch_ms)
 
     def write(self) -> None:
         """Write what is kept.
@@ -188,73 +157,50 @@ class _Failures:
         Raises:
             WalError: It cannot be written.
         """
-        writer, letters = self._writer, self._operation.letters
-        if writer is None or letters is None:
-            return
+        if self._kept is not None:
+            self._kept.write()
+
+
+_open: dict[str, FunctionLetters] = {}
+"""What this worker keeps, by operation. A worker has one task at a time."""
+_run_id = ""
+"""The run that it is of."""
+
+
+def _letters_of(operation: LetterOperation) -> FunctionLetters:
+    from penstock.dead_letters import FunctionLetters
+
+    global _run_id
+    letters = operation.letters
+    place = None
+    if letters is not None:
+        if letters.run_id != _run_id:
+            # Another context of the same Spark application began.
+            _close_all()
+            _run_id = letters.run_id
+        if operation.name in _open:
+            return _open[operation.name]
+        place = replace(
+            letters.place,
+            stream=operation.stream,
+            receiver=operation.made_by,
+            stream_name=operation.stream_name,
+        )
+    found = FunctionLetters(
+        place,
+        name=operation.name,
+        stream=operation.stream,
+        function=f"the function of {operation.made_by}",
+    )
+    if place is not None:
+        _open[operation.name] = found
+    return found
+
+
+def _close_all() -> None:
+    while _open:
+        _, letters = _open.popitem()
         try:
-            writer.write()
-        except BaseException:
-            # What it holds comes again with the next try of the task.
-            with suppress(WalError):
-                _writers.drop(self._operation)
-            raise
-        if letters.is_on_hdfs:
-            _writers.drop(self._operation)
-
-
-class _Writers:
-    """The logs that this worker has open, by run and operation. `_lock` guards them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._run_id = ""
-        self._open: dict[str, DeadLetterWriter] = {}
-
-    def of(self, operation: LetterOperation, letters: LettersOfRun) -> DeadLetterWriter:
-        """Return the log of an operation."""
-        from penstock.dead_letters import DeadLetterWriter
-
-        with self._lock:
-            if letters.run_id != self._run_id:
-                # Another context of the same Spark application began.
-                self._close_all()
-                self._run_id = letters.run_id
-            writer = self._open.get(operation.name)
-            if writer is None:
-                place = replace(
-                    letters.place,
-                    stream=operation.stream,
-                    attempt=uuid.uuid4().hex,
-                    receiver=operation.made_by,
-                    host=socket.gethostname(),
-                    stream_name=operation.stream_name,
-                    is_one_of_many=True,
-                )
-                writer = self._open[operation.name] = DeadLetterWriter(place, _tell)
-            return writer
-
-    def drop(self, operation: LetterOperation) -> None:
-        """Close the log of an operation; its next failure opens another.
-
-        Raises:
-            WalError: Its last letters may not be on the disk.
-        """
-        with self._lock:
-            writer = self._open.pop(operation.name, None)
-        if writer is not None:
-            writer.close()
-
-    def _close_all(self) -> None:
-        opened, self._open = self._open, {}
-        for writer in opened.values():
-            try:
-                writer.close()
-            except Exception as error:  # noqa: BLE001 - of a run that is over; all was written
-                _tell("A log of dead letters could not be closed", error)
-
-
-_writers = _Writers()
-
-
-def _tell(message: str, error: BaseException) -> None:
-    _told.log(message, error=error)
+            letters.close()
+        except Exception as error:  # noqa: BLE001 - of a run that is over; all was written
+            _log.warning("A log of dead letters could not be closed: %s", typed_text(error))

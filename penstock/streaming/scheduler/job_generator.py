@@ -36,9 +36,9 @@ from penstock.streaming.dstream.job import JobSet
 from penstock.streaming.errors import JobGenerationError
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
-from penstock.streaming.user_errors import as_user_sees_it, place_of
 from penstock.threads import wait_for
 from penstock.tracker.errors import LedgerRemovedError
+from penstock.user_errors import as_user_sees_it, place_of
 
 _RETRY_S = 1.0
 """Pause before a failed allocation is tried again."""

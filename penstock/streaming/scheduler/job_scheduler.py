@@ -42,8 +42,8 @@ from penstock.streaming.listeners.events import (
     OutputOperationStarted,
 )
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
-from penstock.streaming.user_errors import FailedTaskError, as_user_sees_it, place_of
 from penstock.threads import OwnedThread, wait_for
+from penstock.user_errors import FailedTaskError, as_user_sees_it, place_of
 
 _WARN_AT = 10
 """Waiting batches at which the first warning comes; the next one comes at twice as many."""

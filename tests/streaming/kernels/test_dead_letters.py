@@ -30,7 +30,7 @@ RUNS = itertools.count()
 
 def of_run(folder: Path) -> LettersOfRun:
     place = DeadLetterPlace(str(folder / "deadLetters"), 0, "", "", "")
-    return LettersOfRun(f"run-{next(RUNS)}", place, is_on_hdfs=False)
+    return LettersOfRun(f"run-{next(RUNS)}", place)
 
 
 def operation(

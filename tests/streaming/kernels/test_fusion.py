@@ -26,7 +26,7 @@ from penstock.streaming.kernels.fusion import (
     PartitionOperation,
     split_inlined,
 )
-from penstock.streaming.user_errors import as_user_sees_it
+from penstock.user_errors import as_user_sees_it
 from tests.bounds import HANG_S
 
 _MAPPED = """

@@ -21,7 +21,7 @@ _TRACEBACK = "Traceback (most recent call last):\n"
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+), in (?P<function>.*)\n')
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}\s*$")
 _MACHINERY = re.compile(r"[/\\](?:pyspark(?:\.zip)?|py4j(?:-[^/\\]*\.zip)?|penstock)[/\\]")
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class FailedTaskError(PenstockError):
