@@ -443,12 +443,13 @@ class NatsReceiver(LoopReceiver):
             with contextlib.suppress(RuntimeError):  # The loop has ended with the source.
                 loop.call_soon_threadsafe(taken.note_durable, numbers)
 
+        names = _ENVELOPE.names if self._messages.has_envelope else []
         taken.stored = stored
         try:
             self._messages.store(
                 self,
                 [each.payload for each in messages],
-                {name: [getattr(each, name) for each in messages] for name in _ENVELOPE.names},
+                {name: [getattr(each, name) for each in messages] for name in names},
                 {"created": taken.created, "stored": stored.text()},
                 durable,
             )
@@ -472,22 +473,31 @@ class _Message(NamedTuple):
     pending: int
     time: int
     subject: str
-    headers: list[tuple[str, str]]
+    sent_headers: _Headers | None
     payload: bytes
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Names and values of its headers, which are looked for where they are stored."""
+        return [] if self.sent_headers is None else self.sent_headers.all()
 
 
 class _Headers(dict[str, str]):
     """What the client makes of a message's headers, which has the last value of each name only.
 
     Attributes:
-        all: Names and values in their order, as they were sent.
+        sent: What was sent.
     """
 
     def __init__(self, found: Mapping[str, str], sent: bytes) -> None:
         super().__init__(found)
-        _, *lines = sent.decode(errors="replace").split("\r\n")
+        self.sent = sent
+
+    def all(self) -> list[tuple[str, str]]:
+        """Return names and values in their order, as they were sent."""
+        _, *lines = self.sent.decode(errors="replace").split("\r\n")
         pairs = [line.partition(":") for line in lines]
-        self.all = [(name, value.strip()) for name, colon, value in pairs if colon]
+        return [(name, value.strip()) for name, colon, value in pairs if colon]
 
 
 class _Numbers:
@@ -587,10 +597,9 @@ class _Taken:
         # What the consumer gives for the first time it gives in the order of the stream.
         is_next = delivered == 1 and last_place and place == last_place + 1
         first = last + 1 if is_next else sequence
-        headers = cast("_Headers | None", message.headers)
-        pairs = headers.all if headers is not None else []
+        sent = cast("_Headers | None", message.headers)
         return _Message(
-            sequence, first, pending, time_ns // 1000, message.subject, pairs, message.data
+            sequence, first, pending, time_ns // 1000, message.subject, sent, message.data
         )
 
     def note_durable(self, numbers: list[int]) -> None:
