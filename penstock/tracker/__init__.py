@@ -31,7 +31,8 @@ Layout:
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them; whose receivers wait for them).
-- ``_continuous``: epochs and tasks of streams whose blocks are given to a function as they come.
+- ``_epochs``: those of a stream whose blocks are given to a function as they come.
+  ``_continuous``: the tasks of these streams.
 - ``_retained``: the segments that stay after the clean-up of their batches.
 - ``cluster``: what is asked of Spark. ``receiver_scheduling_policy``: where receivers should run.
 - ``receiver_tracking_info``: the states of a receiver, and what listeners are notified of them.
@@ -67,7 +68,7 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
-    from penstock.tracker._continuous import EpochStatus
+    from penstock.tracker._epochs import EpochStatus
     from penstock.tracker._ledger_opening import open_ledger, read_checkpoint
     from penstock.tracker._place_service import KeptStreamSettings, PlaceService
     from penstock.tracker.cluster import (
@@ -161,7 +162,7 @@ _MODULES = {
     "Cluster": "cluster",
     "ConsumerStatus": "places",
     "DamagedLedgerError": "errors",
-    "EpochStatus": "_continuous",
+    "EpochStatus": "_epochs",
     "ExecutorLocation": "cluster",
     "HostLocation": "cluster",
     "KeptStream": "places",

@@ -1,18 +1,12 @@
 """`ContinuousStreams`: the driver's half of continuous streams (see `penstock.continuous`).
 
-For each of them it sends blocks to the tasks, says when an epoch ends, and logs it (`_Epochs`); and
-it starts the tasks, each by a `ReceiverJob`, as receivers are.
-
-Threads: blocks are sent on the ledger's thread of additions, as soon as the driver log has them, so
-that nothing stands between; all else comes on ``penstock-continuous``, which waits for the driver
-log. `_changed` of a stream guards what both have, and is not held while the disk is waited for.
+Each of them has its `Epochs`; here their tasks are started, each by a `ReceiverJob`, as receivers
+are, and what tasks say is handed on, on ``penstock-continuous``.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -31,6 +25,7 @@ from penstock.dead_letters import DeadLetterPlace, FunctionLetters
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
+from penstock.tracker._epochs import Epochs, EpochStatus
 from penstock.tracker._receiver_jobs import (
     Launch,
     Next,
@@ -42,38 +37,20 @@ from penstock.tracker._receiver_jobs import (
     text_of_job,
 )
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
-from penstock.tracker.errors import LedgerError, LedgerRemovedError
-from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
+from penstock.tracker.places import Places
 from penstock.tracker.receiver_tracking_info import Listeners
 from penstock.wire import Peer
 from penstock.wire.messages import (
-    CommitEpoch,
-    EndEpoch,
     EpochCommitted,
     EpochPrepared,
     Message,
     Ok,
-    ReceivedBlockInfo,
     Refused,
-    StopReceiver,
-    Subscribed,
     SubscribeTask,
-    TaskBlocks,
     TaskFailed,
 )
 
 CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TaskFailed)
-
-MOST_BYTES = 64 << 20
-"""How many bytes of blocks that are in no committed epoch a task is sent; at least one block."""
-
-MOST_BLOCKS = 4096
-"""And how many blocks."""
-
-_BLOCKS_PER_MESSAGE = 500
-_AGAIN_S = 1.0
-"""After so long the driver log is asked again that did not take an epoch; so often blocks are
-released; and after so long without an epoch the last one is noted to be where it belongs."""
 
 _STOP_S = 10.0
 
@@ -85,447 +62,6 @@ _NOBODYS_FAULT = "unrelated to the running tasks"
 (``ExecutorLossReason.scala``)."""
 
 _log = logging.getLogger("penstock.tracker")
-
-
-class _State(enum.Enum):
-    """Where the newest epoch is."""
-
-    FILLING = "filling"
-    ENDED = "ended"  # Tasks prepare it, or the driver log is to take it.
-    LOGGED = "logged"  # Tasks commit it.
-
-
-@dataclass
-class _Task:
-    """A task, as the driver sees it.
-
-    Attributes:
-        attempt: The newest one; empty before the first. Others are fenced.
-        peer: Its connection, once it has subscribed.
-        prepared: The last epoch that it has ready.
-        committed: The last epoch that is where it belongs, as far as it is this task's.
-        failures: Its failures since the last epoch.
-        has_failed: Whether that of the newest attempt is among them.
-    """
-
-    attempt: str = ""
-    peer: Peer | None = None
-    prepared: int = -1
-    committed: int = -1
-    failures: int = 0
-    has_failed: bool = False
-
-
-@dataclass(frozen=True)
-class EpochStatus:
-    """The epochs of a continuous stream at one moment.
-
-    Attributes:
-        number: The newest epoch that was logged; -1 before the first.
-        committed: The newest epoch that is where it belongs.
-        records: Records that the function was given in epochs that were committed in this run.
-        failures: Failures of the function or the sink since the last epoch.
-        waiting: The tasks that the newest epoch waits for.
-        letters: How many of the records the function raised for, and are dead letters.
-    """
-
-    number: int
-    committed: int
-    records: int
-    failures: int
-    waiting: tuple[int, ...]
-    letters: int = 0
-
-
-class _Epochs:
-    """The epochs of one stream.
-
-    Args:
-        stream_id: The stream.
-        name: Its name.
-        operation: What is asked for.
-        places: The ledger's.
-        later: Runs something on the thread of epochs after some seconds.
-        on_logged: Called there when an epoch is logged: blocks before it need no one to wait.
-        on_released: Called there, now and then, when blocks may go.
-        on_given_up: Notified why nothing of it is called any more.
-        lost: Attempts of receivers whose blocks went with an earlier run.
-    """
-
-    def __init__(
-        self,
-        stream_id: int,
-        name: str,
-        operation: ContinuousOperation,
-        places: Places,
-        later: Callable[[float, Callable[[], None]], None],
-        on_logged: Callable[[], None],
-        on_released: Callable[[], None],
-        on_given_up: Callable[[str, str], None],
-        lost: frozenset[str],
-    ) -> None:
-        self.stream_id = stream_id
-        self.name = name
-        self.operation = operation
-        self._places = places
-        self._later = later
-        self._on_logged = on_logged
-        self._on_released = on_released
-        self._on_given_up = on_given_up
-        self._lost = lost
-        self._limited_log = RateLimitedLog(_log)
-        self._changed = threading.Condition()
-        self._tasks = [_Task() for _ in range(operation.parallelism)]
-        self._state = _State.FILLING
-        self._start, self._epoch = self._begin()
-        self._pushed = self._ended_at = self._epoch.end
-        self._has_timer = False
-        self._is_due = False
-        self._drains = False
-        self._is_over = False
-        self._released_s = time.monotonic()
-        self._records = 0
-        self._letters = 0
-
-    def _begin(self) -> tuple[int, LoggedEpoch]:
-        """Return the last epoch; of a stream that has none, one without blocks."""
-        known = self._places.epoch(self.stream_id, CONTINUOUS)
-        if known is None:
-            first = self._places.stream(self.stream_id).first
-            return first, LoggedEpoch(uuid.uuid4().hex, -1, first, self.operation.parallelism)
-        start, epoch = known
-        if start < epoch.end:
-            # Whether all of it is where it belongs nobody knows.
-            self._state = _State.LOGGED
-            self._log_recovered(epoch)
-        else:
-            for task in self._tasks:
-                task.committed = epoch.number
-        return start, epoch
-
-    def _log_recovered(self, epoch: LoggedEpoch) -> None:
-        _log.info(
-            "Continuous stream %s: epoch %d was logged, and is committed once more",
-            self.name,
-            epoch.number,
-        )
-
-    @property
-    def source(self) -> str:
-        """Names its epochs, also in later runs."""
-        return self._epoch.source
-
-    # -- blocks, from any thread -----------------------------------------------------------------
-
-    def push(self) -> None:
-        """Send tasks what they may be sent and were not; never waits for the disk."""
-        with self._changed:
-            if not self._is_over:
-                self._push()
-
-    def _push(self) -> None:
-        start, places, stream_id = self._epoch.end, self._places, self.stream_id
-        limit = min(places.end_of(stream_id, start, None, None, MOST_BYTES), start + MOST_BLOCKS)
-        if limit > self._pushed:
-            for task, _ in enumerate(self._tasks):
-                self._send(task, self._pushed, limit, len(self._tasks))
-            self._pushed = limit
-        if self._pushed <= self._ended_at:
-            return
-        is_full = places.next(stream_id) > limit
-        if self._state is _State.FILLING and (is_full or self._is_due or self._drains):
-            self._end()
-        elif not (self._has_timer or self._is_due):
-            # From its first block on, also while the one before is committed.
-            self._has_timer = True
-            self._later(self.operation.epoch_ms / 1000, self._time_is_over)
-
-    def _send(self, number: int, start: int, end: int, parts: int) -> None:
-        """Send a task its blocks from one place up to another; needs `_changed`."""
-        peer = self._tasks[number].peer
-        if peer is None or start >= end:
-            return
-        first, blocks, _ = self._places.between(self.stream_id, start, end)
-        tasks = len(self._tasks)
-        own: list[tuple[int, ReceivedBlockInfo]] = [
-            (place, block)
-            for place, block in enumerate(blocks, first)
-            if place % parts % tasks == number and block.attempt not in self._lost
-        ]
-        for at in range(0, len(own), _BLOCKS_PER_MESSAGE):
-            peer.send(TaskBlocks(tuple(own[at : at + _BLOCKS_PER_MESSAGE])))
-
-    # -- epochs; needs `_changed` ------------------------------------------------------------------
-
-    def _time_is_over(self) -> None:
-        with self._changed:
-            self._has_timer = False
-            if self._is_over or self._pushed <= self._ended_at:
-                return
-            self._is_due = True
-            if self._state is _State.FILLING:
-                self._end()
-
-    def _end(self) -> None:
-        """End the epoch that is filled: it has all that was sent so far."""
-        self._state = _State.ENDED
-        self._is_due = False
-        self._ended_at = self._pushed
-        for task in self._tasks:
-            if task.peer is not None:
-                task.peer.send(self._end_message())
-
-    def _end_message(self) -> EndEpoch:
-        return EndEpoch(self._epoch.number + 1, self._ended_at, len(self._tasks), is_logged=False)
-
-    # -- what tasks say; on the thread of epochs ---------------------------------------------------
-
-    def launched(self, number: int, attempt: str) -> None:
-        """Fence the attempts of a task before this one; from any thread."""
-        with self._changed:
-            task = self._tasks[number]
-            task.attempt, task.peer, task.has_failed = attempt, None, False
-            # What it had prepared was in its memory.
-            task.prepared = min(task.prepared, self._epoch.number)
-
-    def subscribe(
-        self, peer: Peer, message: SubscribeTask, answer: Callable[[Message], None]
-    ) -> None:
-        """Take a task's attempt, answer, and send it all that is not committed."""
-        with self._changed:
-            task = self._task_of(message)
-            if task is None or self._is_over:
-                answer(Refused(f"attempt {message.attempt} of task {message.task} was replaced"))
-                return
-            task.peer = peer
-            _log.info(
-                "Task %d of continuous stream %s runs on %s (process %d)",
-                message.task,
-                self.name,
-                message.host,
-                message.pid,
-            )
-            answer(Subscribed(self.source))
-            number, epoch, tasks = message.task, self._epoch, len(self._tasks)
-            if self._state is _State.LOGGED and task.committed < epoch.number:
-                self._send(number, self._start, epoch.end, epoch.parts)
-                peer.send(EndEpoch(epoch.number, epoch.end, epoch.parts, is_logged=True))
-            begin = epoch.end
-            if self._state is _State.ENDED:
-                self._send(number, begin, self._ended_at, tasks)
-                peer.send(self._end_message())
-                begin = self._ended_at
-            self._send(number, begin, self._pushed, tasks)
-            self._push()
-
-    def prepared(self, message: EpochPrepared) -> None:
-        """Take note that a task has an epoch ready; log it when all have."""
-        with self._changed:
-            task = self._task_of(message)
-            if task is None or message.number != self._epoch.number + 1:
-                return
-            task.prepared = message.number
-        self._log_if_prepared()
-
-    def _log_if_prepared(self) -> None:
-        with self._changed:
-            number = self._epoch.number + 1
-            if self._state is not _State.ENDED or self._is_over:
-                return
-            if any(task.prepared != number for task in self._tasks):
-                return
-            start = self._epoch.end
-            epoch = LoggedEpoch(self.source, number, self._ended_at, len(self._tasks))
-        # Nothing but this changes the epoch, and this is one thread.
-        try:
-            self._places.log_epoch(self.stream_id, CONTINUOUS, start, epoch)
-        except LedgerRemovedError as error:
-            self.give_up(f"The epochs of {self.name} cannot be logged: {error}", "")
-            return
-        except LedgerError as error:
-            self._limited_log.log(f"{error}; it is tried again", like="epoch not logged")
-            self._later(_AGAIN_S, self._log_if_prepared)
-            return
-        with self._changed:
-            self._start, self._epoch = start, epoch
-            self._state = _State.LOGGED
-            for task in self._tasks:
-                task.failures = 0
-                # One that died meanwhile has another attempt, which is sent the epoch as logged.
-                if task.peer is not None:
-                    task.peer.send(CommitEpoch(number))
-            self._push()
-            is_due = time.monotonic() - self._released_s >= _AGAIN_S
-            if is_due:
-                self._released_s = time.monotonic()
-        self._on_logged()
-        if is_due:
-            self._on_released()
-
-    def committed(self, message: EpochCommitted) -> None:
-        """Take note that a task's part of an epoch is where it belongs."""
-        with self._changed:
-            task = self._task_of(message)
-            if task is None or message.number != self._epoch.number:
-                return
-            if task.committed < message.number:
-                task.committed = message.number
-                self._records += message.records
-                self._letters += message.letters
-            if self._state is not _State.LOGGED:
-                return
-            if any(task.committed != message.number for task in self._tasks):
-                return
-            self._state = _State.FILLING
-            self._push()
-            is_idle = self._pushed <= self._epoch.end
-            self._changed.notify_all()
-        if is_idle:
-            self._later(_AGAIN_S, partial(self._note_idle, message.number))
-
-    def _note_idle(self, number: int) -> None:
-        """Note that the last epoch is where it belongs, if no other has come: its blocks may go."""
-        with self._changed:
-            is_last = self._epoch.number == number and self._state is _State.FILLING
-        if is_last and self._note_committed():
-            self._on_released()
-
-    def _note_committed(self) -> bool:
-        try:
-            self._places.commit(self.stream_id, CONTINUOUS, self._epoch.end)
-        except LedgerError as error:
-            _log.info("%s; the last epoch is committed once more after a restart", error)
-            return False
-        with self._changed:
-            self._start = self._epoch.end
-        return True
-
-    def failed(self, message: TaskFailed) -> None:
-        """Count a failure of the function or the sink, and give up after too many."""
-        if self._task_of(message) is not None:
-            self._count(message.task, message.message, message.error, message.permanent)
-
-    def died(self, number: int, why: str, error: str) -> bool:
-        """Count an attempt that ended without a word; whether it had something to do.
-
-        An executor that is taken away while nothing comes is no one's failure. Called on the thread
-        of the task's job, between two attempts.
-        """
-        with self._changed:
-            newest, task = self._epoch, self._tasks[number]
-            has_newest = self._state is not _State.LOGGED or task.committed == newest.number
-            start = newest.end if has_newest else self._start
-            if start >= self._pushed:
-                return False
-            why = (
-                f"{why} (in epoch {newest.number + has_newest}, whose blocks have the places from "
-                f"{start} to {self._pushed - 1})"
-            )
-        self._count(number, why, error, permanent=False)
-        return True
-
-    def _count(self, number: int, what: str, error: str, permanent: bool) -> None:
-        text = f"Task {number} of continuous stream {self.name}: {what}"
-        with self._changed:
-            task, most = self._tasks[number], self.operation.attempts
-            if task.has_failed or self._is_over:
-                return
-            task.has_failed = True
-            task.failures += 1
-            failures = task.failures
-        self._limited_log.log(
-            f"{text} (failure {failures} of {most} since the last epoch)",
-            about=number,
-            trace=error,
-        )
-        if permanent or failures >= most:
-            times = "" if permanent else f"{failures} times without an epoch between; "
-            self.give_up(
-                f"{text}; {times}what was received stays in the log: a program whose function gets "
-                "past it, or leaves it out, goes on there",
-                error,
-            )
-
-    def give_up(self, message: str, error: str) -> None:
-        """End the tasks for good, and tell why."""
-        with self._changed:
-            if self._is_over:
-                return
-            self._stop_tasks()
-        self._on_given_up(message, error)
-
-    def gone(self, peer: Peer) -> None:
-        """Take note that a connection is gone; what its task had prepared went with it."""
-        with self._changed:
-            for task in self._tasks:
-                if task.peer is peer:
-                    task.peer = None
-                    task.prepared = min(task.prepared, self._epoch.number)
-
-    def _task_of(
-        self, message: SubscribeTask | EpochPrepared | EpochCommitted | TaskFailed
-    ) -> _Task | None:
-        if not 0 <= message.task < len(self._tasks):
-            return None
-        task = self._tasks[message.task]
-        return task if task.attempt == message.attempt else None
-
-    # -- the end -----------------------------------------------------------------------------------
-
-    def is_over(self) -> bool:
-        """Return whether no task is to run any more."""
-        with self._changed:
-            return self._is_over
-
-    def drain(self, end_s: float) -> bool:
-        """Wait until all that is in the ledger is in committed epochs, and note that.
-
-        Args:
-            end_s: Until when, of the monotonic clock.
-
-        Returns:
-            Whether it is.
-        """
-        with self._changed:
-            self._drains = True
-            while not self._is_over:
-                if self._state is _State.FILLING:
-                    if self._places.next(self.stream_id) <= self._epoch.end:
-                        break
-                    self._push()
-                left_s = end_s - time.monotonic()
-                if left_s <= 0:
-                    return False
-                self._changed.wait(min(left_s, 0.2))
-            else:
-                return False
-        return self._epoch.number < 0 or self._note_committed()
-
-    def stop(self) -> None:
-        """Tell the tasks to end, whatever they have; what is not logged is computed again."""
-        with self._changed:
-            self._stop_tasks()
-
-    def _stop_tasks(self) -> None:
-        self._is_over = True
-        for task in self._tasks:
-            if task.peer is not None:
-                task.peer.send(StopReceiver())
-        self._changed.notify_all()
-
-    def status(self) -> EpochStatus:
-        """Return where its epochs are."""
-        with self._changed:
-            number = self._epoch.number
-            waiting = tuple(
-                at
-                for at, task in enumerate(self._tasks)
-                if (self._state is _State.LOGGED and task.committed < number)
-                or (self._state is _State.ENDED and task.prepared <= number)
-            )
-            committed = number - (self._state is _State.LOGGED)
-            failures = sum(task.failures for task in self._tasks)
-            return EpochStatus(number, committed, self._records, failures, waiting, self._letters)
 
 
 class ContinuousStreams:
@@ -576,7 +112,7 @@ class ContinuousStreams:
         self._loop = EventLoop("continuous", _failed)
         self._pickled = {number: found[2] for number, found in operations.items()}
         self._streams = {
-            stream_id: _Epochs(
+            stream_id: Epochs(
                 stream_id,
                 name,
                 operation,
@@ -676,7 +212,7 @@ class ContinuousStreams:
 
     # -- for the jobs ------------------------------------------------------------------------------
 
-    def launch(self, epochs: _Epochs, number: int) -> Launch | None:
+    def launch(self, epochs: Epochs, number: int) -> Launch | None:
         """Prepare a new attempt of a task; None when none is to run."""
         if epochs.is_over():
             return None
@@ -699,7 +235,7 @@ class ContinuousStreams:
         epochs.launched(number, attempt)
         return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))
 
-    def _letters_of(self, epochs: _Epochs) -> FunctionLetters:
+    def _letters_of(self, epochs: Epochs) -> FunctionLetters:
         number, name, place = epochs.stream_id, epochs.name, self._letters
         if place is not None:
             place = replace(place, stream=number, stream_name=name, receiver=_MADE_BY)
@@ -710,7 +246,7 @@ class ContinuousStreams:
             function="its continuous function",
         )
 
-    def ended(self, epochs: _Epochs, number: int, error: Exception | None) -> Next:
+    def ended(self, epochs: Epochs, number: int, error: Exception | None) -> Next:
         """Take note of a job's end and say whether the task starts again."""
         if epochs.is_over():
             return Next.DONE
@@ -728,7 +264,7 @@ class ContinuousStreams:
                 )
         return Next.DONE if epochs.is_over() else Next.START_AGAIN
 
-    def thread_died(self, epochs: _Epochs, error: BaseException) -> None:
+    def thread_died(self, epochs: Epochs, error: BaseException) -> None:
         """Tell the user of a defect, or of the end of Spark that came between two jobs."""
         trace = text_of_job(error)
         if is_end_of_spark(error, trace, self._cluster):
@@ -742,7 +278,7 @@ class _TaskStarts:
     """Decides over the starts of one task (`penstock.tracker._receiver_jobs.Starts`)."""
 
     streams: ContinuousStreams
-    epochs: _Epochs
+    epochs: Epochs
     number: int
 
     def next_launch(self, stream_id: int) -> Launch | None:

@@ -25,9 +25,10 @@ from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePla
 from penstock.settings import Settings
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._continuous import ContinuousStreams, EpochStatus
+from penstock.tracker._continuous import ContinuousStreams
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
+from penstock.tracker._epochs import EpochStatus
 from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
 from penstock.tracker._receivers import Receivers

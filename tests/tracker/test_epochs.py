@@ -16,8 +16,8 @@ import pytest
 
 from penstock.continuous import ContinuousOperation, Epoch, FunctionSink
 from penstock.tracker import LedgerError
-from penstock.tracker._continuous import MOST_BLOCKS, _Epochs
 from penstock.tracker._driver_log import SnapshotRule
+from penstock.tracker._epochs import MOST_BLOCKS, Epochs
 from penstock.tracker._events import EpochEvent
 from penstock.tracker.places import CONTINUOUS, LoggedEpoch
 from penstock.wire.messages import (
@@ -114,7 +114,7 @@ class Driver:
         self.tasks_wanted = tasks
         self.timers: list[Callable[[], None]] = []
         self.given_up: list[str] = []
-        self.epochs = _Epochs(
+        self.epochs = Epochs(
             0,
             "clicks",
             operation(tasks),
