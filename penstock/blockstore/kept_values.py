@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timezone
 from decimal import Decimal
 from itertools import chain
 from operator import attrgetter, itemgetter, methodcaller
@@ -22,8 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.types as types
 
 _EXACT = frozenset((str, bytes, int, bool, date))
-"""Types whose values, all of one type, are in a column of any type but halves, or in none."""
+"""Types whose values, all of one type, are in a column of any type but halves, or in none; but True
+is 1.0 in those of floats."""
 _BOOL = (bool, np.bool_)
+_FRACTIONS = (float, np.floating, Decimal)
+"""No counts of a column's unit: they are likely seconds, as of ``time.time()``."""
 _Changes = Callable[[Any], bool]
 
 
@@ -57,7 +60,8 @@ def check_kept(
     """
     found = set(map(type, values)) - {NoneType}
     is_exact = found <= _EXACT or (found == {float} and types.is_float64(kind))
-    if len(found) <= 1 and is_exact and not types.is_float16(kind):
+    is_truth_as_float = bool in found and types.is_floating(kind)
+    if len(found) <= 1 and is_exact and not (types.is_float16(kind) or is_truth_as_float):
         return
     if any(issubclass(each, pa.Scalar) for each in found):
         return  # Arrow takes its own for what they are, or not at all.
@@ -82,8 +86,13 @@ def check_kept(
             raise ChangedValueError(value, kind)
 
 
-def check_cast(found: pa.DataType, wanted: pa.DataType) -> None:
+def check_cast(found: pa.DataType, wanted: pa.DataType, *, leaves_out: bool = False) -> None:
     """Refuse casts that Arrow takes for safe though they lose something.
+
+    Args:
+        found: What is cast.
+        wanted: To what.
+        leaves_out: Fields that a struct has not are left out of it.
 
     Raises:
         TypeError: It is such a cast, or one of a part is.
@@ -97,17 +106,19 @@ def check_cast(found: pa.DataType, wanted: pa.DataType) -> None:
     is_time_of_day = types.is_timestamp(found) and (types.is_date(wanted) or types.is_time(wanted))
     is_number = types.is_integer(found) or types.is_floating(found)
     fields = {field.name for field in found} if types.is_struct(found) else set()
+    if leaves_out and types.is_struct(wanted):
+        fields.clear()
     if types.is_struct(wanted):
         fields -= {field.name for field in wanted}
         for field in wanted:
             at = found.get_field_index(field.name) if types.is_struct(found) else -1
             if at >= 0:
-                check_cast(found.field(at).type, field.type)
+                check_cast(found.field(at).type, field.type, leaves_out=leaves_out)
     elif types.is_map(found) and types.is_map(wanted):
-        check_cast(found.key_type, wanted.key_type)
-        check_cast(found.item_type, wanted.item_type)
+        check_cast(found.key_type, wanted.key_type, leaves_out=leaves_out)
+        check_cast(found.item_type, wanted.item_type, leaves_out=leaves_out)
     elif hasattr(found, "value_field") and hasattr(wanted, "value_field"):
-        check_cast(found.value_type, wanted.value_type)
+        check_cast(found.value_type, wanted.value_type, leaves_out=leaves_out)
     if is_time_of_day or (is_number and types.is_boolean(wanted)) or fields:
         raise TypeError(f"{found} loses something as {wanted}; cast it before it is stored")
 
@@ -198,20 +209,30 @@ def _as_dict(row: Any, kind: pa.DataType) -> Mapping[Any, Any]:
 
 def _changes_declared(kind: pa.DataType) -> _Changes | None:
     if types.is_integer(kind):
-        return lambda value: isinstance(value, (float, np.floating, Decimal)) and value % 1 != 0
+        return lambda value: isinstance(value, _FRACTIONS) and value % 1 != 0
     if types.is_floating(kind):
         of_kind = kind.to_pandas_dtype()
         most = float(np.finfo(of_kind).max)
         return lambda value: (
-            (most < abs(value) and not math.isinf(value))
+            isinstance(value, _BOOL)
+            or (most < abs(value) and not math.isinf(value) and _is_too_large(value, of_kind))
             or (type(value) is int and float(of_kind(value)) != value)
         )
     if types.is_date(kind):
-        return lambda value: isinstance(value, datetime) and value.time() != time()
+        return lambda value: (
+            isinstance(value, _FRACTIONS)
+            or (isinstance(value, datetime) and value.time() != time())
+        )
     if types.is_time(kind):
-        return _is_aware
+        return lambda value: isinstance(value, _FRACTIONS) or _is_aware(value)
     if types.is_timestamp(kind) and kind.tz is None:
-        return lambda value: _is_aware(value) and bool(value.utcoffset())
+        return lambda value: (
+            isinstance(value, _FRACTIONS) or (_is_aware(value) and bool(value.utcoffset()))
+        )
+    if types.is_timestamp(kind):
+        return lambda value: isinstance(value, _FRACTIONS) or _is_outside(value)
+    if types.is_duration(kind):
+        return lambda value: isinstance(value, _FRACTIONS)
     return None
 
 
@@ -233,6 +254,23 @@ def _changes_found(kind: pa.DataType) -> _Changes | None:
     if types.is_binary(kind):
         return lambda value: isinstance(value, str)
     return None
+
+
+def _is_too_large(value: float, of_kind: Any) -> bool:
+    """Tell whether a float becomes infinite; one next to the largest has the largest's own text."""
+    with np.errstate(over="ignore"):
+        return bool(np.isinf(of_kind(value)))
+
+
+def _is_outside(value: Any) -> bool:
+    """Tell whether a time is in a year of UTC that no `datetime` is in."""
+    if getattr(value, "year", None) not in (1, 9999) or not _is_aware(value):
+        return False
+    try:
+        value.astimezone(timezone.utc)
+    except OverflowError:
+        return True
+    return False
 
 
 def _is_aware(value: Any) -> bool:
