@@ -45,6 +45,8 @@ _TIMES = {
     "google.protobuf.Duration": pa.duration("us"),
 }
 
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+
 Make = Callable[[Any], Any]
 """Makes a value of Python of one of protobuf's."""
 
@@ -85,6 +87,21 @@ def message_of(descriptors: bytes, name: str) -> type[Any]:
             f"writes: {error}"
         ) from error
     return made
+
+
+def _micros(found: Any) -> int:
+    return int(found.seconds * 1_000_000 + found.nanos // 1000)
+
+
+def _micros_of_time(found: Any) -> int:
+    """Return a `Timestamp`.
+
+    Raises:
+        ValueError: It is in no year of protobuf's, which are those of Python.
+    """
+    if not _FIRST_S <= found.seconds <= _LAST_S:
+        raise ValueError(f"{found.seconds} s since 1970 are not within the years 1 to 9999")
+    return _micros(found)
 
 
 def row_type(message: Descriptor, above: tuple[str, ...] = ()) -> tuple[pa.DataType, Make]:
@@ -141,7 +158,8 @@ def _value_type(field: FieldDescriptor, above: tuple[str, ...]) -> tuple[pa.Data
     if message is None:
         return _TYPES[field.type], None
     if message.full_name in _TIMES:
-        return _TIMES[message.full_name], lambda at: at.seconds * 1_000_000 + at.nanos // 1000
+        kind = _TIMES[message.full_name]
+        return kind, _micros if pa.types.is_duration(kind) else _micros_of_time
     if message.full_name in _WRAPPERS:
         return _TYPES[message.fields_by_name["value"].type], lambda found: found.value
     return row_type(message, above)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import date, datetime, time, timedelta
+from decimal import Context, Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -25,7 +26,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock._arguments import refused
-from penstock.blockstore.kept_values import check_kept
+from penstock.blockstore.kept_values import check_cast, check_kept, check_made
 from penstock.errors import MissingPackageError, typed_text
 from penstock.receiver.short_forms import arrow_schema
 
@@ -35,13 +36,40 @@ if TYPE_CHECKING:
 _UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
 
 _JSON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
-    (lambda kind: types.is_timestamp(kind) and kind.unit != "ns", datetime),
+    (types.is_timestamp, datetime),
     (types.is_date, date),
     (types.is_time, time),
+    (types.is_duration, timedelta),
     (types.is_decimal, Decimal),
-    (lambda kind: types.is_binary(kind) or types.is_large_binary(kind), bytes),
+    (types.is_binary, bytes),
+    (types.is_large_binary, bytes),
+    (types.is_binary_view, bytes),
+    (types.is_fixed_size_binary, bytes),
+    (types.is_floating, float),
 )
-"""What JSON has no values for of its own; the column refuses others that are not its own."""
+"""What JSON has no values for of its own, and floats, which it may write as whole numbers (1e20 has
+21 digits as JavaScript does); the column refuses others that are not its own."""
+
+
+class _CutDatetime(ABC):  # noqa: B024 - a name for the decoder, of which each `datetime` is one
+    """A time whose digits beyond the microsecond are cut off, as Spark does it.
+
+    msgspec rounds them: of 23:59:59.9999999 it makes the next day, or of a time of day the first.
+    """
+
+
+class _CutTime(ABC):  # noqa: B024
+    """The same of a time of day."""
+
+
+_CutDatetime.register(datetime)
+_CutTime.register(time)
+_CUT: dict[Any, Any] = {datetime: _CutDatetime, time: _CutTime}
+_AS_IS = {cut: kind for kind, cut in _CUT.items()}
+_IS_FINER = re.compile(rb":\d\d\.\d{7}").search
+_FINER = re.compile(r"(\.\d{6})\d+")
+_WHOLE_AS_FLOAT = 1 << 53
+_LARGEST_WHOLE = 1 << 65
 
 _MAGIC = 0
 _AVRO = "a record's schema, as JSON text"
@@ -100,7 +128,10 @@ class ValueFormat(ABC):
         try:
             read = self._read_all(present)
             if isinstance(read, pa.Array) and len(present) == len(given):
-                return ReadValues(read.cast(self.type), nothing.corrupt, nothing.errors)
+                check_cast(read.type, self.type, leaves_out=True)
+                made = read.cast(self.type)
+                check_made(read, made)
+                return ReadValues(made, nothing.corrupt, nothing.errors)
             each = iter(read.to_pylist() if isinstance(read, pa.Array) else read)
             values = self._column([None if value is None else next(each) for value in given])
         except _UNREADABLE:
@@ -138,10 +169,11 @@ class ValueFormat(ABC):
 class JsonFormat(ValueFormat):
     """JSON objects. Fields that a value lacks are null, those that the schema lacks are left out.
 
-    Times, dates and times of day are text by ISO 8601, to the microsecond; a time without a zone is
-    of UTC. Decimals are numbers, with each of their digits, or text; binary is text in Base64. Of
-    several fields of one name the last one counts. What a column would change is an error: 1.5 is
-    no whole number.
+    Times, dates and times of day are text by RFC 3339, a time without a zone is of UTC, and what is
+    beyond the microsecond is cut off. Durations are text by ISO 8601, such as ``PT1.5S``. Decimals
+    are numbers, with each of their digits, or text; binary is text in Base64. Of several fields of
+    one name the last one counts. What a column would change is an error: 1.5 is no whole number. A
+    column of floats has the digits that it can have.
 
     Args:
         schema: The fields: Spark's or Arrow's schema, or text such as ``"id bigint, name string"``,
@@ -149,14 +181,17 @@ class JsonFormat(ValueFormat):
 
     Raises:
         TypeError: The schema is of another type.
-        ValueError: The text cannot be read, or the fields have not one name each.
+        ValueError: The text cannot be read, the fields have not one name each, or one has a type
+            that JSON is not read as, such as a union or Spark's VARIANT.
     """
 
     def __init__(self, schema: StructType | pa.Schema | str) -> None:
-        found = arrow_schema(schema)
-        if found is None:
-            raise TypeError("JsonFormat needs a schema: one of Spark's or Arrow's, or DDL as text")
-        self._type = pa.struct(list(found))
+        self._type = _struct(schema)
+        try:
+            pa.array([], self._type)
+        except pa.ArrowNotImplementedError as error:
+            raise ValueError(f"JSON is not read as a type of the schema: {error}") from None
+        _fields(self._type, {})
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_type": self._type}
@@ -167,38 +202,78 @@ class JsonFormat(ValueFormat):
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[dict[str, Any]]:
-        return msgspec.json.Decoder(_fields(self._type))
+        return msgspec.json.Decoder(_fields(self._type, {}), float_hook=_number)
+
+    @cached_property
+    def _cutting_decoder(self) -> msgspec.json.Decoder[dict[str, Any]]:
+        fields = _fields(self._type, _CUT)
+        return msgspec.json.Decoder(fields, float_hook=_number, dec_hook=_cut)
 
     def __call__(self, data: bytes) -> Any:
-        return self._decoder.decode(data)
+        return (self._cutting_decoder if _IS_FINER(data) else self._decoder).decode(data)
 
     def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
         # One by one: `decode_lines` takes two on a line for two, and half a one with the next line.
-        return list(map(self._decoder.decode, values))
+        return list(map(self, values))
 
 
-def _fields(struct: pa.StructType) -> Any:
-    fields = {field.name: _json_type(field.type) for field in struct}
+def _struct(schema: Any) -> pa.DataType:
+    found = arrow_schema(schema)
+    if found is None:
+        raise TypeError("JsonFormat needs a schema: one of Spark's or Arrow's, or DDL as text")
+    return pa.struct(list(found))
+
+
+def _cut(kind: Any, text: Any) -> Any:
+    """Return a time of text, without what is beyond the microsecond."""
+    try:
+        return msgspec.convert(
+            _FINER.sub(r"\1", text) if isinstance(text, str) else text, _AS_IS[kind]
+        )
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None  # so that the place is told, too
+
+
+def _number(text: str) -> Decimal | float:
+    """Return a number with a fraction or an exponent where it stands for a whole one, or nowhere.
+
+    Raises:
+        ValueError: It is too large for a float.
+    """
+    found = float(text)
+    # There a float has not each whole number.
+    return Decimal(text) if _WHOLE_AS_FLOAT <= abs(found) < _LARGEST_WHOLE else found
+
+
+def _fields(struct: pa.StructType, cut: Mapping[Any, Any]) -> Any:
+    fields = {field.name: _json_type(field.type, cut) for field in struct}
+    if any(b"variant" in (field.metadata or {}) for field in struct):
+        raise ValueError("JSON is not read as Spark's VARIANT; take STRING for its text")
     return TypedDict("object", fields, total=False)  # type: ignore[operator]
 
 
-def _json_type(kind: pa.DataType) -> Any:
+def _json_type(kind: pa.DataType, cut: Mapping[Any, Any]) -> Any:
     """Return what msgspec reads for a column's type; null goes everywhere."""
     if types.is_dictionary(kind):
-        return _json_type(kind.value_type)
+        return _json_type(kind.value_type, cut)
     found: Any = Any
     if types.is_struct(kind):
-        found = _fields(kind)
+        found = _fields(kind, cut)
     elif types.is_map(kind):
-        is_number = types.is_integer(kind.key_type)
-        found = dict[int if is_number else str, _json_type(kind.item_type)]  # type: ignore[misc]
-    elif types.is_nested(kind) and not types.is_union(kind):
-        found = list[_json_type(kind.value_type)]  # type: ignore[misc]
+        key = _scalar_type(kind.key_type)
+        if key is Any:
+            key = int if types.is_integer(kind.key_type) else str
+        found = dict[cut.get(key, key), _json_type(kind.item_type, cut)]  # type: ignore[misc]
+    elif types.is_nested(kind):
+        found = list[_json_type(kind.value_type, cut)]  # type: ignore[misc]
     else:
-        for is_one, read in _JSON_TYPES:
-            if is_one(kind):
-                found = read
+        read = _scalar_type(kind)
+        found = cut.get(read, read)
     return found | None
+
+
+def _scalar_type(kind: pa.DataType) -> Any:
+    return next((read for is_one, read in _JSON_TYPES if is_one(kind)), Any)
 
 
 class AvroFormat(ValueFormat):
@@ -245,6 +320,8 @@ class AvroFormat(ValueFormat):
         self._type = arrow_type(self._parsed)
         if not pa.types.is_struct(self._type):
             raise ValueError("the values' schema must be a record")
+        if not self._type.num_fields:
+            raise ValueError("the values' schema has no fields")
 
     def __repr__(self) -> str:
         return f"AvroFormat({self.schema!r}, …)"
@@ -269,7 +346,9 @@ class AvroFormat(ValueFormat):
     @cached_property
     def _parsed(self) -> Any:
         try:
-            return _parse(self.schema)
+            parsed = _parse(self.schema)
+            _read_defaults(parsed, {})
+            return parsed
         except ValueError as error:
             raise ValueError(f"{refused('schema', self.schema, _AVRO)} ({error})") from None
 
@@ -419,7 +498,7 @@ class FunctionFormat(ValueFormat):
         if not callable(function):
             raise TypeError(refused("function", function, "a function of a list of bytes"))
         self._function = function
-        self._type = JsonFormat(schema).type
+        self._type = _struct(schema)
 
     @property
     def type(self) -> pa.DataType:
@@ -462,6 +541,68 @@ def _parse(text: str) -> Any:
         return parse_schema(json.loads(text, object_hook=without_uuid))
     except (SchemaParseException, UnknownType, LookupError, TypeError) as error:
         raise ValueError(typed_text(error)) from None
+
+
+def _read_defaults(schema: Any, known: dict[str, Any]) -> None:
+    """Make the defaults in a schema what values would be that were read.
+
+    fastavro gives them as they stand in JSON: bytes are text there, and records may lack fields.
+
+    Args:
+        schema: As `_parse` gives it; changed in place.
+        known: Schemas by the names that have been defined so far.
+
+    Raises:
+        ValueError: One is not of its field's type.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _read_defaults(each, known)
+    elif isinstance(schema, dict):
+        if "name" in schema:
+            known[schema["name"]] = schema
+        for part in ("items", "values"):
+            _read_defaults(schema.get(part), known)
+        for field in schema.get("fields", ()):
+            _read_defaults(field["type"], known)
+            if "default" in field:
+                try:
+                    field["default"] = _default(field["type"], field["default"], known)
+                except (TypeError, AttributeError, ValueError):
+                    name, default = field["name"], field["default"]
+                    raise ValueError(f"the default of {name} is none: {default!r:.80}") from None
+
+
+def _default(schema: Any, value: Any, known: Mapping[str, Any]) -> Any:
+    """Return a default as it is read. Avro 1.12, "Complex Types", "Field default values"."""
+    if isinstance(schema, list):
+        if value is None:
+            return None
+        # A union of others has no column.
+        schema = next(each for each in schema if each != "null")
+    if isinstance(schema, str):
+        schema = known.get(schema, {"type": schema})
+    kind = schema["type"]
+    if kind in ("bytes", "fixed"):
+        data = value.encode("latin-1")
+        if schema.get("logicalType") != "decimal":
+            return data
+        number = Decimal(int.from_bytes(data, "big", signed=True))
+        return number.scaleb(-schema.get("scale", 0), Context(prec=_DIGITS))
+    if kind in ("float", "double"):
+        return float(value)
+    if kind == "array":
+        return [_default(schema["items"], each, known) for each in value]
+    if kind == "map":
+        return {key: _default(schema["values"], each, known) for key, each in value.items()}
+    if kind in ("record", "error"):
+        return {
+            field["name"]: _default(field["type"], value[field["name"]], known)
+            if field["name"] in value
+            else field["default"]
+            for field in schema["fields"]
+        }
+    return value
 
 
 def _whole(read: Any, data: bytes, start: int, writer: Any, reader: Any) -> Any:
@@ -540,9 +681,10 @@ def arrow_type(schema: Any, known: dict[str, pa.DataType] | None = None) -> pa.D
         return arrow_type(others[0], known)
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
-        if schema["precision"] > _DIGITS:
-            raise ValueError(f"a decimal of {schema['precision']} digits: Spark has {_DIGITS}")
-        found = pa.decimal128(schema["precision"], schema.get("scale", 0))
+        digits = schema.get("precision", 0)
+        if not 0 < digits <= _DIGITS:
+            raise ValueError(f"a decimal of {digits} digits: Spark has 1 to {_DIGITS}")
+        found = pa.decimal128(digits, schema.get("scale", 0))
     else:
         # A logical type of another type than its own is none.
         found = _LOGICAL.get((kind, logical)) or _complex(kind, schema, known)

@@ -233,7 +233,34 @@ _UTC, _ZONE = pa.timestamp("us", "UTC"), timezone.utc
         (_SIX, '"1.10"', Decimal("1.10")),
         (pa.decimal128(38, 0), "9" * 38, Decimal("9" * 38)),
         (pa.binary(), '"AQI="', b"\1\2"),
+        (pa.binary(2), '"AQI="', b"\1\2"),
+        (pa.binary_view(), '"AQI="', b"\1\2"),
+        (pa.duration("us"), '"-PT1.5S"', timedelta(seconds=-1.5)),
         (pa.int64(), "1.0", 1),
+        # A float is no whole number of these.
+        (pa.int64(), "9007199254740993.0", 9_007_199_254_740_993),
+        (pa.int64(), "9223372036854775807.0", 9_223_372_036_854_775_807),
+        # As JavaScript writes 1e20 and 2^63.
+        (pa.float64(), "100000000000000000000", 1e20),
+        (pa.float64(), "9223372036854776000", 2.0**63),
+        # As Java and C write the largest one.
+        (pa.float32(), "3.4028235e38", float.fromhex("0x1.fffffep+127")),
+        # Spark, too, cuts off what is beyond the microsecond; in .NET there are seven digits.
+        (_UTC, '"9999-12-31T23:59:59.9999999Z"', datetime.max.replace(tzinfo=_ZONE)),
+        (
+            _UTC,
+            '"1969-12-31T23:59:59.9999999Z"',
+            datetime(1969, 12, 31, 23, 59, 59, 999_999, _ZONE),
+        ),
+        (pa.time64("us"), '"23:59:59.9999999"', time.max),
+        (pa.list_(pa.timestamp("us")), '["2020-01-01T00:00:00.0000009"]', [datetime(2020, 1, 1)]),
+        (pa.map_(pa.date32(), pa.int64()), '{"2020-01-01": 1}', [(date(2020, 1, 1), 1)]),
+        (
+            pa.map_(pa.timestamp("us"), pa.int64()),
+            '{"2020-01-01T00:00:00.0000009": 1}',
+            [(datetime(2020, 1, 1), 1)],
+        ),
+        (pa.map_(pa.binary(), pa.int64()), '{"AQI=": 1}', [(b"\1\2", 1)]),
         (pa.list_(pa.struct([("at", _UTC)])), '[{"at": null}]', [{"at": None}]),
         (pa.map_(pa.string(), _SIX), '{"a": 1}', [("a", Decimal("1.00"))]),
     ],
@@ -254,6 +281,18 @@ def test_text_is_what_the_column_of_json_is_of(kind: pa.DataType, text: str, val
         (_UTC, '""'),
         (_UTC, '"10000-01-01T00:00:00Z"'),
         (pa.timestamp("us"), '"2020-01-01T00:00:00+02:00"'),
+        (_UTC, '"2020-01-01T00:00:00.1234567"Z'),
+        # In a year of UTC that Python has no times of.
+        (_UTC, '"0001-01-01T00:00:00+02:00"'),
+        (_UTC, '"9999-12-31T23:59:59-02:00"'),
+        (pa.timestamp("ns"), "1577836800"),
+        (pa.timestamp("ns"), "1.5"),
+        (pa.duration("us"), "5"),
+        (pa.duration("us"), "1.5"),
+        (pa.float64(), "true"),
+        (pa.int64(), "9007199254740993.5"),
+        (pa.int64(), "9223372036854775808.0"),
+        (pa.int64(), "1e999999999"),
         (pa.date32(), "5"),
         (pa.date32(), '"2020-02-30"'),
         (_SIX, "1.105"),
@@ -274,13 +313,33 @@ def test_json_that_is_not_of_its_column_is_poison(kind: pa.DataType, text: str) 
     assert read(form, [good, poison, good])[1] == [None, poison, None]
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.uuid(),
+        pa.list_(pa.dense_union([pa.field("x", pa.int64())])),
+        pa.struct(
+            [pa.field("value", pa.binary()), pa.field("m", pa.binary(), metadata={"variant": ""})]
+        ),
+    ],
+    ids=str,
+)
+def test_types_that_json_is_not_read_as_are_refused_at_once(kind: pa.DataType) -> None:
+    """Otherwise each batch would end at them, or each value be null (of Spark's VARIANT)."""
+    with pytest.raises(ValueError, match="JSON is not read as"):
+        JsonFormat(pa.schema([("a", kind)]))
+
+
 def test_json_is_read_as_spark_reads_it(sc: SparkContext) -> None:
     """A record that both read is the same; times have Spark's zone, here UTC."""
-    ddl = "at timestamp, ntz timestamp_ntz, day date, price decimal(10, 2), data binary, n bigint"
+    ddl = "at timestamp, ntz timestamp_ntz, day date, price decimal(10, 2), data binary, n bigint, "
+    ddl += "ratio double, low float"
     texts = [
         '{"at": "2020-06-01T12:00:00.123456Z", "ntz": "2020-06-01T12:00:00", "day": "2020-06-01"}',
         '{"at": "1969-12-31T23:59:59.999999+02:00", "price": 1.10, "data": "AQI=", "n": -5}',
         '{"price": "99999999.99", "n": 9223372036854775807, "other": [1]}',
+        '{"at": "9999-12-31T23:59:59.9999999Z", "ntz": "1969-12-31T23:59:59.9999999"}',
+        '{"ratio": 100000000000000000000, "low": -3.4028235e38}',
     ]
     spark = SparkSession(sc)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -340,6 +399,27 @@ def test_times_durations_wrappers_and_maps_of_protobuf_are_columns() -> None:
     ]
 
 
+def test_a_time_of_protobuf_is_in_its_years() -> None:
+    """A sender may write any number; a row with a later time could not be made."""
+    files = descriptor_pb2.FileDescriptorSet()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    file = files.file.add(name="at.proto", package="tests", syntax="proto3")
+    file.dependency.append(files.file[0].name)
+    stamp = ".google.protobuf.Timestamp"
+    file.message_type.add(name="At").field.add(
+        name="at", number=1, type=11, label=1, type_name=stamp
+    )
+    form = ProtobufFormat("tests.At", files.SerializeToString())
+    for seconds in (-62_135_596_800, 253_402_300_799):
+        good = timestamp_pb2.Timestamp(seconds=seconds).SerializeToString()
+        (row,), _, _ = read(form, [b"\x0a" + bytes([len(good)]) + good])
+        assert (row["at"] - datetime(1970, 1, 1, tzinfo=_ZONE)).total_seconds() == seconds
+    for seconds in (-62_135_596_801, 253_402_300_800, 1_577_836_800_000):
+        bad = timestamp_pb2.Timestamp(seconds=seconds).SerializeToString()
+        poison = b"\x0a" + bytes([len(bad)]) + bad
+        assert read(form, [poison])[1] == [poison]
+
+
 def test_a_required_field_that_is_not_set_is_an_error() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     row = files.file.add(name="old.proto", package="tests").message_type.add(name="Old")
@@ -385,6 +465,22 @@ def test_a_function_may_return_arrow_and_is_called_with_many() -> None:
     values, corrupt, errors = read(form, [b"1", b"x"])
     assert (values, corrupt) == ([{"n": 1}, None], [None, b"x"])
     assert errors[1].startswith("ValueError: invalid literal")
+
+
+@pytest.mark.parametrize(
+    ("made", "kind"),
+    [
+        (pa.array([datetime(2020, 1, 1, 5)], pa.timestamp("us")), pa.date32()),
+        (pa.array([1e300]), pa.float32()),
+        (pa.array([5]), pa.bool_()),
+    ],
+    ids=str,
+)
+def test_arrow_of_a_function_is_not_changed_either(made: pa.Array, kind: pa.DataType) -> None:
+    batch = pa.record_batch({"a": made, "left_out": made})
+    assert read(FunctionFormat(lambda _: batch, pa.schema([("a", kind)])), [b"x"])[1] == [b"x"]
+    good = FunctionFormat(lambda _: batch, pa.schema([("a", made.type)]))
+    assert read(good, [b"x"])[0] == [{"a": made[0].as_py()}]
 
 
 @pytest.mark.parametrize("result", [None, [], [{"n": 1}, {"n": 2}], [1], "a", math.nan, {"n": 1}])

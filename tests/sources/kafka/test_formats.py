@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 import threading
 from collections.abc import Iterator
@@ -202,6 +203,49 @@ def test_avro_of_each_logical_type_is_read_as_what_it_means() -> None:
     assert (values, errors) == ([shown], [None])
 
 
+def test_avro_defaults_are_what_values_would_be(registry: str) -> None:
+    """In a schema bytes are text, each character a byte, and records may lack fields."""
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    inner = {
+        "type": "record",
+        "name": "Q",
+        "fields": [
+            {"name": "z", "type": "int", "default": 3},
+            {"name": "b", "type": {"type": "fixed", "name": "F", "size": 1}, "default": "\u00fe"},
+        ],
+    }
+    given: list[tuple[Any, Any, Any]] = [
+        ("bytes", "\u00ff\u0001", b"\xff\x01"),
+        (["bytes", "null"], "\u00ff", b"\xff"),
+        (["null", "bytes"], None, None),
+        (price, "\u00ff", Decimal("-0.01")),
+        (price, "\u0000" + "\u00ff" * 15, Decimal("13292279957849158729038070602803445.75")),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ({"type": "map", "values": "bytes"}, {"k": "\u00ff"}, [("k", b"\xff")]),
+        ("double", "Infinity", math.inf),
+        ("double", 1, 1.0),
+        ("string", "\u00ff", "\u00ff"),
+        (inner, {}, {"z": 3, "b": b"\xfe"}),
+        ("Q", {"b": "\u00fd"}, {"z": 3, "b": b"\xfd"}),
+        ({"type": "long", "logicalType": "timestamp-micros"}, 1, datetime(1970, 1, 1, 0, 0, 0, 1)),
+    ]
+    fields = [
+        {"name": f"f{at}", "type": kind, "default": default}
+        for at, (kind, default, _) in enumerate(given)
+    ]
+    written = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}
+    schema = {**written, "fields": fields}
+    form = AvroFormat(json.dumps(schema), registry={"url": registry})
+    form._writers[7] = _parse(json.dumps(written))
+    values, _, errors = read(form, [b"\0\0\0\0\7" + avro(written, {"x": 1})])
+    assert errors == [None]
+    shown = [
+        each.replace(tzinfo=None) if isinstance(each, datetime) else each
+        for each in values[0].values()
+    ]
+    assert shown == [value for _, _, value in given]
+
+
 def test_avro_finds_types_by_their_whole_names() -> None:
     """Schemas that Java writes refer to a type of another namespace so."""
     schema = {
@@ -247,6 +291,12 @@ def _with_field(kind: Any) -> str:
         ('{"type": "record", "fields": []}', "a record's schema, as JSON text"),
         (_with_field("K"), "K"),
         (_with_field({"type": "bytes", "logicalType": "decimal", "precision": 39}), "39 digits"),
+        (_with_field({"type": "bytes", "logicalType": "decimal"}), "0 digits"),
+        ('{"type": "record", "name": "R", "fields": []}', "no fields"),
+        (
+            _with_field("bytes").replace('"bytes"', '"bytes", "default": "\\u0100"'),
+            "the default of a is none",
+        ),
         (_with_field(["int", "string"]), "a union of 2 types has no column"),
         (_with_field(["null", "R"]), "'R' is not known where it stands"),
     ],
