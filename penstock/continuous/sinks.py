@@ -273,12 +273,16 @@ def _as_json(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if pa.types.is_map(kind):
-        return {str(_as_json(k, kind.key_type)): _as_json(v, kind.item_type) for k, v in value}
+        return {_as_name(k, kind.key_type): _as_json(v, kind.item_type) for k, v in value}
     if isinstance(value, list):
         return [_as_json(item, kind.value_type) for item in value]
     if isinstance(value, dict):
         return {field.name: _as_json(value[field.name], field.type) for field in kind}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _as_name(key: Any, kind: pa.DataType) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(_as_json(key, kind))
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}

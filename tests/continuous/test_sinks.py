@@ -107,6 +107,21 @@ def test_a_part_without_rows_is_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_names_of_json_are_as_spark_writes_the_keys_of_a_map(tmp_path: Path) -> None:
+    keys: list[tuple[Any, pa.DataType, str]] = [
+        (True, pa.bool_(), "true"),
+        (1, pa.int64(), "1"),
+        (datetime.date(2024, 1, 2), pa.date32(), "2024-01-02"),
+    ]
+    for number, (key, kind, name) in enumerate(keys):
+        column = pa.array([[(key, 1)]], pa.map_(kind, pa.int64()))
+        sink = opened(FileSink(tmp_path / str(number), "jsonl"))
+        sink.prepare(epoch(), [pa.record_batch({"a": column})])
+        sink.commit(epoch(), [pa.record_batch({"a": column})])
+        (file,) = seen(tmp_path / str(number))
+        assert json.loads(file.read_text()) == {"a": {name: 1}}
+
+
 @pytest.mark.slow
 def test_json_lines_say_what_spark_says(sc: Any, tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
