@@ -111,7 +111,6 @@ def test_each_kind_of_call_ends_while_the_name_node_hangs_and_works_when_it_goes
     assert patient.open(f"{place.folder}/open").read(0, 100) == b"bytes"
 
 
-@pytest.mark.long
 def test_a_file_that_is_let_go_unclosed_holds_nobody_up_while_the_name_node_hangs(
     hdfs: Hdfs,
 ) -> None:
