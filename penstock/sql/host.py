@@ -83,6 +83,7 @@ _UNITS_MS = {
 _SIZES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _RELEASE_S = 1.0
 _THREAD_ENDS_S = 5.0
+_TRACKER_ENDS_S = 15.0
 _STOP_S = 30.0
 _CANCEL_S = 12.0
 """How long jobs of receivers that have not ended may take to be cancelled."""
@@ -623,7 +624,9 @@ class ReceiverHost:
             self._rates.close()
         if self._following:
             stop_bounded(
-                "the listener of queries", lambda: [end() for end in self._following], _STOP_S
+                "the listener of queries",
+                lambda: [end() for end in self._following],
+                _THREAD_ENDS_S,
             )
         with told("the monitor"):
             if self._monitor is not None:
@@ -631,8 +634,8 @@ class ReceiverHost:
                 self._monitor.stop(_THREAD_ENDS_S)
         hosted = self._hosted
         if hosted is not None:
-            stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _STOP_S)
-            stop_bounded("the block server", hosted.end_block_server, _STOP_S)
+            stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _TRACKER_ENDS_S)
+            stop_bounded("the block server", hosted.end_block_server, _THREAD_ENDS_S)
         stop_bounded("the signals of Spark", self._termination.end, _THREAD_ENDS_S)
         with told("the share file"):
             if self._shared is not None:
