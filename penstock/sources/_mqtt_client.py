@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import paho.mqtt.client as mqtt
 from paho.mqtt import MQTTException
@@ -36,6 +36,29 @@ _NEW_SUBSCRIPTIONS_ONLY = 1
 
 def _properties(kind: int) -> Properties:
     return Properties(kind)  # type: ignore[no-untyped-call]  # paho's
+
+
+class _SentProperties(Properties):
+    """The properties of a message, whose text is as it was sent.
+
+    paho refuses U+FEFF, which is a character like others (MQTT 5, 1.5.4), and what is no UTF-8,
+    which not each broker refuses. Such a message would end one connection after the other.
+    """
+
+    _TEXTS: ClassVar = {"UTF-8 Encoded String": 1, "UTF-8 String Pair": 2}
+
+    def readProperty(self, buffer: bytes, type: int, propslen: int) -> tuple[Any, int]:  # noqa: A002
+        count = self._TEXTS.get(self.types[type], 0)
+        if not count:
+            return super().readProperty(buffer, type, propslen)  # type: ignore[no-untyped-call, no-any-return]
+        found, at = [], 0
+        for _ in range(count):
+            (length,) = struct.unpack_from("!H", buffer, at)
+            begin, at = at + 2, at + 2 + length
+            if at > propslen:
+                raise ValueError("a property is longer than all of them")
+            found.append(bytes(buffer[begin:at]).decode(errors="replace"))
+        return (found[0] if count == 1 else tuple(found)), at
 
 
 class MqttConnectionError(PenstockError):
@@ -235,7 +258,7 @@ class MqttClient(mqtt.Client):
         if self._is_v5:
             size = 1
             if packet[at]:
-                properties = _properties(PacketTypes.PUBLISH)
+                properties = _SentProperties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
                 _, size = properties.unpack(packet[at:])  # type: ignore[no-untyped-call]  # paho's
             at += size
         is_again, is_retained = bool(command & 8), bool(command & 1)

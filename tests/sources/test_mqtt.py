@@ -16,6 +16,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from penstock.sources._mqtt_client import MqttClient
 from penstock.sources._mqtt_session import Released
 from penstock.sources.formats import JsonFormat
 from penstock.sources.mqtt import MqttReceiver
@@ -297,6 +298,39 @@ def test_columns_have_what_a_message_has_beside_its_payload(broker: Mosquitto) -
     assert (first["contentType"], first["value"]) == ("text/plain", b"payload")
     assert before <= first["timestamp"] <= datetime.datetime.now(datetime.timezone.utc)
     assert (second["headers"], second["qos"], second["value"]) == (None, 0, b"")
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_byte_order_mark_in_a_property_is_a_character(broker: Mosquitto, columns: bool) -> None:
+    """MQTT 5, 1.5.4: it must be kept. paho refuses it, and the broker would give it for ever."""
+    name = a_name()
+    properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+    properties.UserProperty = [("\ufeffsite", "a\ufeff")]
+    properties.ContentType = "\ufefftext/plain"
+    properties.CorrelationData = b"\xef\xbb\xbf"
+    with receiving(broker, name, columns=columns) as running:
+        broker.publish(f"{name}/\ufeffx", b"payload", properties=properties)
+        (found,) = running.wait_for_records(1)
+    if columns:
+        assert found["topic"] == f"{name}/\ufeffx"
+        assert found["headers"] == [{"key": "\ufeffsite", "value": "a\ufeff"}]
+        assert found["contentType"] == "\ufefftext/plain"
+    else:
+        assert found == b"payload"
+
+
+def test_text_that_a_broker_did_not_look_at_costs_no_connection() -> None:
+    """mosquitto refuses it from a sender; others hand it on. MQTT 5, 3.3.2.3."""
+    client = MqttClient("x", is_v5=True, clean=True)
+    properties = b"\x26\0\1\xff\0\2a\0" + b"\x03\0\1\xfe"
+    packet = b"\0\1t" + bytes([len(properties)]) + properties + b"payload"
+    found = client._published(0x30, bytearray(packet))
+    assert found.payload == b"payload"
+    assert found.properties.UserProperty == [("\ufffd", "a\0")]
+    assert found.properties.ContentType == "\ufffd"
+    longer = bytearray(packet.replace(b"\x03\0\1\xfe", b"\x03\0\2\xfe"))
+    with pytest.raises(ValueError, match="longer than all of them"):
+        client._published(0x30, longer)
 
 
 def test_what_the_format_cannot_read_is_a_dead_letter_and_is_acknowledged(
