@@ -19,6 +19,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -313,7 +314,7 @@ class AvroFormat(ValueFormat):
         if schema is None:
             if registry is None or subject is None:
                 raise ValueError("a schema is needed, or a registry and a subject")
-            schema = self._client.get_latest_version(subject).schema.schema_str
+            schema = self._latest(subject)
         if not isinstance(schema, str):
             raise TypeError(refused("schema", schema, _AVRO))
         self.schema = schema
@@ -381,6 +382,19 @@ class AvroFormat(ValueFormat):
                 raise ValueError(f"its schema {number} does not fit: {error}") from error
         return read
 
+    def _latest(self, subject: str) -> str:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            found = self._client.get_latest_version(subject)
+        except SchemaRegistryError as error:
+            if error.http_status_code == 404:
+                raise ValueError(
+                    f"the registry has no schema of the subject {subject!r}"
+                ) from error
+            raise
+        return self._text_of(found.schema)
+
     def _fetch(self, number: int) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
@@ -390,7 +404,36 @@ class AvroFormat(ValueFormat):
             if error.http_status_code == 404:
                 raise ValueError(f"the registry has no schema {number}") from error
             raise
-        return _parse(found.schema_str)
+        return _parse(self._text_of(found))
+
+    def _text_of(self, found: Any) -> str:
+        """Return a schema of the registry as text, with those that it refers to in it.
+
+        Raises:
+            ValueError: It is none of Avro's.
+        """
+        from fastavro.schema import UnknownType, load_schema
+
+        text: str = found.schema_str
+        if (kind := found.schema_type or "AVRO") != "AVRO":
+            raise ValueError(f"the registry has a schema of {kind} there, not of Avro")
+        if not found.references:
+            return text
+        texts = {"": text}
+        self._add_references(found, texts)
+        repository = SimpleNamespace(load=lambda name: json.loads(texts[name]))
+        try:
+            whole = load_schema("", repo=repository)
+        except (LookupError, UnknownType) as error:
+            raise ValueError(f"a schema refers to one that it does not name: {error}") from None
+        return json.dumps({name: part for name, part in whole.items() if name[:2] != "__"})
+
+    def _add_references(self, found: Any, texts: dict[str, str]) -> None:
+        for each in found.references or ():
+            if each.name not in texts:
+                referred = self._client.get_version(each.subject, each.version).schema
+                texts[each.name] = referred.schema_str
+                self._add_references(referred, texts)
 
 
 class ProtobufFormat(ValueFormat):

@@ -34,6 +34,25 @@ READER = {
         {"name": "venue", "type": "string", "default": "none"},
     ],
 }
+CURRENCY = {"type": "enum", "name": "n.Currency", "symbols": ["EUR", "USD"]}
+MONEY = {
+    "type": "record",
+    "name": "n.Money",
+    "fields": [{"name": "cents", "type": "long"}, {"name": "of", "type": "Currency"}],
+}
+ORDER = {
+    "type": "record",
+    "name": "n.Order",
+    "fields": [
+        {"name": "total", "type": "n.Money"},
+        {"name": "paid", "type": ["null", "Money"]},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+    ],
+}
+REFERENCES = {
+    json.dumps(ORDER): [{"name": "n.Money", "subject": "money", "version": 4}],
+    json.dumps(MONEY): [{"name": "n.Currency", "subject": "currency", "version": 5}],
+}
 ID = pa.schema([("id", pa.int64())])
 
 
@@ -107,12 +126,24 @@ def registry() -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            schemas = {"/schemas/ids/1": WRITER, "/subjects/trades-value/versions/latest": READER}
-            schema = schemas.get(self.path.split("?")[0])
+            schemas = {
+                "/schemas/ids/1": WRITER,
+                "/subjects/trades-value/versions/latest": READER,
+                "/schemas/ids/3": ORDER,
+                "/subjects/orders-value/versions/latest": ORDER,
+                "/subjects/money/versions/4": MONEY,
+                "/subjects/currency/versions/5": CURRENCY,
+                "/schemas/ids/4": "message Order {}",
+            }
+            path = self.path.split("?")[0]
+            schema = schemas.get(path)
             told: dict[str, Any] = {"error_code": 40403, "message": "not found"}
             if schema is not None:
                 told = {"subject": "trades-value", "version": 1, "id": 2}
                 told["schema"] = json.dumps(schema)
+                told["references"] = REFERENCES.get(json.dumps(schema), [])
+            if path == "/schemas/ids/4":
+                told["schemaType"] = "PROTOBUF"
             body = json.dumps(told).encode()
             self.send_response(404 if schema is None else 200)
             self.send_header("Content-Length", str(len(body)))
@@ -154,6 +185,20 @@ def test_avro_of_a_registry_is_read_as_the_latest_schema(registry: str) -> None:
         errors[5],
     ]
     assert "url" not in repr(form)
+
+
+def test_avro_whose_schema_refers_to_others_of_the_registry_is_read(registry: str) -> None:
+    form = pickle.loads(
+        pickle.dumps(AvroFormat(registry={"url": registry}, subject="orders-value"))
+    )
+    total = b"\x0a\x02"  # five cents, USD
+    data = b"\0\0\0\0\3" + total + b"\x02" + total + b"\x02x"
+    five = {"cents": 5, "of": "USD"}
+    values, _, errors = read(form, [data, b"\0\0\0\0\4x"])
+    assert values == [{"total": five, "paid": five, "id": "x"}, None]
+    assert errors == [None, "the registry has a schema of PROTOBUF there, not of Avro"]
+    with pytest.raises(ValueError, match="no schema of the subject 'other'"):
+        AvroFormat(registry={"url": registry}, subject="other")
 
 
 def test_avro_without_a_registry_has_logical_types() -> None:
