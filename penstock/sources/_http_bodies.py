@@ -174,16 +174,16 @@ _NOTHING = msgspec.Raw(b"{}")
 
 class _ScopeLogs(msgspec.Struct, rename="camel"):
     scope: msgspec.Raw = _NOTHING
-    log_records: list[msgspec.Raw] = []
+    log_records: list[msgspec.Raw] | None = None
 
 
 class _ResourceLogs(msgspec.Struct, rename="camel"):
     resource: msgspec.Raw = _NOTHING
-    scope_logs: list[_ScopeLogs] = []
+    scope_logs: list[_ScopeLogs] | None = None
 
 
 class _Export(msgspec.Struct, rename="camel"):
-    resource_logs: list[_ResourceLogs] = []
+    resource_logs: list[_ResourceLogs] | None = None
 
 
 _EXPORT = msgspec.json.Decoder(_Export)
@@ -192,10 +192,10 @@ _EXPORT = msgspec.json.Decoder(_Export)
 def _otlp_logs(body: bytes) -> list[bytes]:
     """Return each log record with its resource and scope, as OTLP's JSON has them."""
     found: list[bytes] = []
-    for resource in _EXPORT.decode(body).resource_logs:
-        for scope in resource.scope_logs:
+    for resource in _EXPORT.decode(body).resource_logs or ():
+        for scope in resource.scope_logs or ():
             start = b'{"resource":%b,"scope":%b,"log":' % (resource.resource, scope.scope)
-            found.extend(b"%b%b}" % (start, record) for record in scope.log_records)
+            found.extend(b"%b%b}" % (start, record) for record in scope.log_records or ())
     return found
 
 

@@ -228,8 +228,10 @@ def test_each_log_record_of_opentelemetry_keeps_its_resource_and_scope() -> None
     scopes = [
         {"scope": {"name": "s"}, "logRecords": [{"body": 1}, {"body": 2}]},
         {"logRecords": [{"body": 3}]},
+        # A null is the same as nothing, as of a nil slice of Go.
+        {"logRecords": None},
     ]
-    logs = {"resourceLogs": [{"resource": resource, "scopeLogs": scopes}]}
+    logs = {"resourceLogs": [{"scopeLogs": None}, {"resource": resource, "scopeLogs": scopes}]}
     with serving(path="/v1/logs", body="otlp-logs") as (running, address):
         answer = send(address, json.dumps(logs).encode(), JSON)
         assert (answer.status, answer.text) == (200, "{}")
@@ -237,6 +239,7 @@ def test_each_log_record_of_opentelemetry_keeps_its_resource_and_scope() -> None
         assert [each["log"]["body"] for each in found] == [1, 2, 3]
         assert [each["scope"] for each in found] == [{"name": "s"}, {"name": "s"}, {}]
         assert found[2]["resource"] == resource
+        assert send(address, b'{"resourceLogs": null}', JSON).status == 200
         refused = send(address, b"", {"Content-Type": "text/plain"})
         assert (refused.status, "application/json" in refused.text) == (415, True)
 
