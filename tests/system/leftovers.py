@@ -126,13 +126,13 @@ _told: set[threading.Thread] = set()
 
 
 def assert_nothing_left(
-    application_id: str, before: set[threading.Thread] | None = None, *, timeout_s: float = 20.0
+    application_id: str, before: set[threading.Thread], *, timeout_s: float = 20.0
 ) -> None:
     """Check what a stopped context must not leave; processes get a moment to end.
 
     Threads that there were `before` are another's.
     """
-    left = threads() - (before or set()) - _told
+    left = threads() - before - _told
     # Once: the next test in this process is another one.
     _told.update(left)
     assert not left, f"threads are left: {[thread.name for thread in left]}"

@@ -34,6 +34,7 @@ def test_a_stopped_context_leaves_only_the_logs_that_were_asked_for(
     sc: Any, tmp_path: Path, graceful: bool, durable: bool
 ) -> None:
     with Feeder() as feeder, settings(sc, {}):
+        before = threads()
         run = Run(sc)
         if durable:
             run.ssc.checkpoint(str(tmp_path))
@@ -45,23 +46,24 @@ def test_a_stopped_context_leaves_only_the_logs_that_were_asked_for(
         feeder.await_connection(2)
         feeder.await_acknowledged(1000)
         await_that("a block server", lambda: block_servers(run.application_id))
-        assert threads()
+        assert threads() - before
         assert memory_files(run.application_id)
         assert len(scratch_folders(run.application_id)) == (0 if durable else 1)
         run.stop(graceful=graceful)
-        assert_nothing_left(run.application_id)
+        assert_nothing_left(run.application_id, before)
         left = {path.name for path in tmp_path.iterdir() if path.name.startswith(("rec", "block"))}
         assert left == ({"receivedData", "receivedBlockMetadata"} if durable else set())
 
 
 def test_a_context_that_stops_before_its_block_server_is_up_leaves_nothing(sc: Any) -> None:
     with Feeder() as feeder, settings(sc, {}):
+        before = threads()
         run = Run(sc)
         run.process(NumberedLines(feeder.address))
         run.start()
         feeder.await_connection(1)
         run.stop()
-        assert_nothing_left(run.application_id)
+        assert_nothing_left(run.application_id, before)
 
 
 class _Changed:
@@ -83,15 +85,17 @@ class _Changed:
 @pytest.mark.parametrize("error", [ValueError("not any more"), KeyboardInterrupt()])
 def test_a_start_that_fails_at_the_last_step_leaves_nothing(sc: Any, error: BaseException) -> None:
     receiver = _Changed(error)
+    before = threads()
     with run_on(sc) as run:
         run.process(receiver)
         receiver.is_to_fail = True
         with pytest.raises((ReceiverPickleError, KeyboardInterrupt)):
             run.start()
-        assert_nothing_left(run.application_id)
+        assert_nothing_left(run.application_id, before)
 
 
 def test_a_start_that_finds_its_port_taken_leaves_nothing(sc: Any) -> None:
+    before = threads()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -100,4 +104,4 @@ def test_a_start_that_finds_its_port_taken_leaves_nothing(sc: Any) -> None:
             run.process(_Changed(ValueError()))
             with pytest.raises(ServerStartError):
                 run.start()
-            assert_nothing_left(run.application_id)
+            assert_nothing_left(run.application_id, before)
