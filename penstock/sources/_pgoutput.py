@@ -35,6 +35,7 @@ _AS_THEY_ARE = {20, 21, 23, 26, 114, 3802}
 """Integers and JSON."""
 _NUMBERS = {700, 701, 1700}
 """May be NaN or infinite."""
+_TIMESTAMP, _TIMESTAMPTZ = 1114, 1184
 _IN_JSON = r'[\x00-\x1f"\\]'
 
 
@@ -421,18 +422,33 @@ def _json_list(elements: list[Any], kind: int) -> str:
 
 def _as_structs(relation: Relation, part: _Tuples, row: pa.StructType) -> pa.Array:
     """Return the rows with the declared columns; what the table has not is null."""
-    known = dict(zip(relation.names, part.values, strict=True))
+    known = dict(zip(relation.names, zip(part.values, relation.types, strict=True), strict=True))
+    # Spark's columns have no case, and PostgreSQL's are small letters unless they are quoted.
+    folded = {name.lower(): each for name, each in reversed(known.items())}
     columns = []
     for wanted in row:
-        values = known.get(wanted.name)
-        if values is None:
+        found = known.get(wanted.name) or folded.get(wanted.name.lower())
+        if found is None:
             columns.append(pa.nulls(part.count, wanted.type))
             continue
+        values, kind = found
         try:
             columns.append(_typed(values, wanted.type))
         except ValueError as error:
-            raise ValueError(f"column {wanted.name!r}: {error}") from None
+            hint = _zone_hint(kind, wanted.type)
+            raise ValueError(f"column {wanted.name!r}: {error}{hint}") from None
     return pa.StructArray.from_arrays(columns, fields=list(row))
+
+
+def _zone_hint(kind: int, wanted: pa.DataType) -> str:
+    """Return what to declare where a time has a zone on one side only."""
+    if not pa.types.is_timestamp(wanted) or kind != (_TIMESTAMP if wanted.tz else _TIMESTAMPTZ):
+        return ""
+    return (
+        "; the table's times have no zone: declare TIMESTAMP_NTZ"
+        if wanted.tz
+        else "; the table's times have a zone: declare TIMESTAMP"
+    )
 
 
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)

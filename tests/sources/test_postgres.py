@@ -254,6 +254,44 @@ def test_a_value_that_does_not_fit_is_a_dead_letter_and_the_rest_goes_on(
         database.wait_for(lambda: running.position["place"] == 1, "the position")
 
 
+def test_columns_are_found_whatever_their_case_and_generated_ones_are_not_sent(
+    database: Database,
+) -> None:
+    database.run(
+        'CREATE TABLE cases (Id int PRIMARY KEY, "Name" text, "name" text, "Twice" int, '
+        "doubled int GENERATED ALWAYS AS (id * 2) STORED)"
+    )
+    database.run("INSERT INTO cases VALUES (1, 'great', 'small', 7)")
+    names = ("ID", "Name", "name", "twice", "doubled")
+    kinds = (pa.int32(), pa.string(), pa.string(), pa.int32(), pa.int32())
+    rows = pa.schema(list(zip(names, kinds, strict=True)))
+    with run_receiver(database.receiver(rows=rows), settings=SMALL) as running:
+        (record,) = running.wait_for_records(1)
+    assert record["after"] == {
+        "ID": 1,
+        "Name": "great",
+        "name": "small",
+        "twice": 7,
+        "doubled": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "hint"),
+    [("timestamp", "UTC", "declare TIMESTAMP_NTZ"), ("timestamptz", None, "declare TIMESTAMP")],
+)
+def test_a_letter_for_a_time_with_or_without_a_zone_says_what_to_declare(
+    database: Database, kind: str, declared: str | None, hint: str
+) -> None:
+    database.run(f"CREATE TABLE times (id int PRIMARY KEY, at {kind})")
+    database.run("INSERT INTO times VALUES (1, '2026-02-03 04:05:06')")
+    rows = pa.schema([("at", pa.timestamp("us", declared))])
+    with run_receiver(database.receiver(rows=rows), settings=SMALL) as running:
+        database.wait_for(lambda: len(running.discarded) == 1, "the letter")
+        ((_, reason),) = running.discarded
+    assert reason.endswith(hint)
+
+
 def test_text_that_is_no_boolean_is_a_dead_letter_and_not_false(database: Database) -> None:
     database.run("CREATE TABLE flags (id int PRIMARY KEY, flag text)")
     database.run("INSERT INTO flags VALUES (1, 't'), (2, 'yes'), (3, 'false'), (4, NULL)")
