@@ -25,6 +25,8 @@ _EXACT = frozenset((str, bytes, int, bool, date))
 """Types whose values, all of one type, are in a column of any type but halves, or in none; but True
 is 1.0 in those of floats."""
 _BOOL = (bool, np.bool_)
+_EDGES = (1, 9999)
+"""The first and the last year of Python's times."""
 _FRACTIONS = (float, np.floating, Decimal)
 """No counts of a column's unit: they are likely seconds, as of ``time.time()``."""
 _Changes = Callable[[Any], bool]
@@ -68,6 +70,9 @@ def check_kept(
     if found == {datetime} and types.is_timestamp(kind) and (is_declared or kind.tz is None):
         zones = set(map(attrgetter("tzinfo"), filter(None, values)))
         if zones == {None}:
+            return
+        years = set(map(attrgetter("year"), filter(None, values)))
+        if kind.tz is not None and years.isdisjoint(_EDGES):
             return
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         check_kept(values, kind.value_type, is_declared=is_declared, leaves_out=leaves_out)
@@ -264,7 +269,7 @@ def _is_too_large(value: float, of_kind: Any) -> bool:
 
 def _is_outside(value: Any) -> bool:
     """Tell whether a time is in a year of UTC that no `datetime` is in."""
-    if getattr(value, "year", None) not in (1, 9999) or not _is_aware(value):
+    if getattr(value, "year", None) not in _EDGES or not _is_aware(value):
         return False
     try:
         value.astimezone(timezone.utc)

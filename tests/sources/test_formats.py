@@ -239,6 +239,7 @@ _UTC, _ZONE = pa.timestamp("us", "UTC"), timezone.utc
         (pa.int64(), "1.0", 1),
         # A float is no whole number of these.
         (pa.int64(), "9007199254740993.0", 9_007_199_254_740_993),
+        (pa.int64(), "-9007199254740993.0", -9_007_199_254_740_993),
         (pa.int64(), "9223372036854775807.0", 9_223_372_036_854_775_807),
         # As JavaScript writes 1e20 and 2^63.
         (pa.float64(), "100000000000000000000", 1e20),
