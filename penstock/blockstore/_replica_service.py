@@ -26,7 +26,6 @@ import msgspec
 from crc32c import crc32c
 
 from penstock.blockstore._files import ApplicationFiles, PathRefusedError
-from penstock.errors import PenstockError
 from penstock.wal import RECORD_HEADER_SIZE, LogOptions, LogWriter, WalError
 from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace
@@ -40,10 +39,6 @@ _ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _WRITERS = 4
 _READ_BYTES = 1 << 20
 _PAGE = mmap.PAGESIZE
-
-
-class CopyDamagedError(PenstockError):
-    """What arrived is not what was sent: its checksum differs."""
 
 
 class ReplicaLogs:
@@ -82,13 +77,13 @@ class ReplicaLogs:
             The place and the sequence number of the record.
 
         Raises:
-            CopyDamagedError: The payload has another checksum.
             PathRefusedError: Stream or attempt are none.
-            WalError: The log did not take it, or the attempt was released.
+            WalError: The payload has another checksum, the log did not take it, or the attempt was
+                released.
         """
         payload = slot[RECORD_HEADER_SIZE : RECORD_HEADER_SIZE + payload_length]
         if crc32c(payload) != crc:
-            raise CopyDamagedError(f"{payload_length} bytes arrived damaged")
+            raise WalError(f"{payload_length} bytes arrived damaged")
         writer = self._writer(stream_id, attempt)
         place = writer.append_slot(BLOCK_RECORD, slot, payload_length, crc)
         found = SegmentPlace(writer.folder, place.segment, place.offset, place.length)
@@ -261,7 +256,7 @@ class ReplicaService:
                 request.length,
                 request.crc,
             )
-        except (WalError, OSError, CopyDamagedError, PathRefusedError) as error:
+        except (WalError, OSError, PathRefusedError) as error:
             raise ReplicaNotWrittenError(str(error)) from error
         return msgspec.msgpack.encode(WrittenReplica(place, sequence))
 

@@ -67,22 +67,6 @@ FindReplicaHost = Callable[[tuple[str, ...]], "Future[Message]"]
 """Asks the driver for a host, but not one of these; answered by `ReplicaHostAt`."""
 
 
-class BlockNotKeptError(WireError):
-    """The other host answers and does not take the copy.
-
-    Attributes:
-        status: What it answered.
-    """
-
-    def __init__(self, peer: str, status: FetchStatus, reason: str) -> None:
-        super().__init__(
-            peer,
-            f"the block server {peer} took no copy "
-            f"({status.name.lower().replace('_', ' ')}): {reason}",
-        )
-        self.status = status
-
-
 class PeerLink:
     """A connection to the block server of another host; for one thread, but for `close`.
 
@@ -139,7 +123,7 @@ class PeerLink:
             crc: Its CRC-32C.
 
         Raises:
-            BlockNotKeptError: It does not take it.
+            WireError: It does not take it.
             ConnectionLostError: The connection broke, or ten seconds passed without a sign; the
                 block may be there all the same, and no one knows of it.
             ProtocolError: The answer is none.
@@ -161,7 +145,10 @@ class PeerLink:
             status, length = connection.answer()
             text = connection.text(length)
             if status is not FetchStatus.KEPT:
-                raise BlockNotKeptError(self._peer, status, text.decode(errors="replace"))
+                answer = status.name.lower().replace("_", " ")
+                reason = text.decode(errors="replace")
+                what = f"the block server {self._peer} took no copy ({answer}): {reason}"
+                raise WireError(self._peer, what)
             kept = msgspec.msgpack.decode(text, type=WrittenReplica)
         except (OSError, EOFError) as error:
             raise self._lost(error) from error
@@ -173,23 +160,6 @@ class PeerLink:
     def close(self) -> None:
         """Close it; a copy that is on its way in another thread fails."""
         self._connection.close()
-
-
-class NoReplicaHostError(PenstockError):
-    """No other host takes copies of a stream's blocks: they go on with one.
-
-    Attributes:
-        stream_id: The stream.
-        reason: What was tried last.
-    """
-
-    def __init__(self, stream_id: int, reason: str) -> None:
-        super().__init__(
-            f"the blocks of stream {stream_id} are kept on the receiver's host only, until another "
-            f"host takes copies: {reason}"
-        )
-        self.stream_id = stream_id
-        self.reason = reason
 
 
 class ReplicatorClosedError(PenstockError):
@@ -419,7 +389,10 @@ class Replicator:
         if self._told or not self._reason:
             return
         self._told = True
-        error = NoReplicaHostError(self.stream_id, self._reason)
+        error = PenstockError(
+            f"the blocks of stream {self.stream_id} are kept on the receiver's host only, until "
+            f"another host takes copies: {self._reason}"
+        )
         self._on_error("Blocks have no copy on another host", error)
 
     def _connect(self, patience_s: float) -> bool:

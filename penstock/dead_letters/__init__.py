@@ -95,7 +95,6 @@ from penstock.dead_letters._reader import (
     letters_of_log,
     read,
 )
-from penstock.dead_letters._retention import DeadLettersRemovedError
 from penstock.dead_letters._sent import (
     LetterName,
     SentKey,
@@ -115,7 +114,6 @@ __all__ = [
     "DeadLetterBudgetError",
     "DeadLetterPlace",
     "DeadLetterWriter",
-    "DeadLettersRemovedError",
     "Form",
     "FunctionLetters",
     "LetterName",

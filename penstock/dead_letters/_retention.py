@@ -30,25 +30,6 @@ so many of the others looks at so many, and at all if half of these are too old:
 came once."""
 
 
-class DeadLettersRemovedError(PenstockError):
-    """Dead letters were removed, since there are too many of them or they are too old.
-
-    Attributes:
-        stream_id: The stream.
-        removed_bytes: How much was removed.
-        reason: Why.
-    """
-
-    def __init__(self, stream_id: int, removed_bytes: int, reason: str) -> None:
-        super().__init__(
-            f"the oldest dead letters of stream {stream_id}, {removed_bytes} bytes of log, were "
-            f"removed: {reason}"
-        )
-        self.stream_id = stream_id
-        self.removed_bytes = removed_bytes
-        self.reason = reason
-
-
 class _Other(NamedTuple):
     """The log of another attempt, as it is now.
 
@@ -138,7 +119,10 @@ class Retention:
         if untold or failed is not None:
             self._told_ms = self._now_ms()
         for reason, gone in untold.items():
-            error = DeadLettersRemovedError(self._stream, gone, reason)
+            error = PenstockError(
+                f"the oldest dead letters of stream {self._stream}, {gone} bytes of log, were "
+                f"removed: {reason}"
+            )
             self._tell(str(error), error)
         if failed is not None:
             self._tell("Old dead letters could not be removed", failed)

@@ -67,7 +67,7 @@ class Run:
         """Return where and how receivers log their blocks; the driver log is locked by now.
 
         Raises:
-            OSError, ProgramNameError: It is not known whose dead letters they are.
+            OSError, PenstockError: It is not known whose dead letters they are.
         """
         return replace(
             self.durability.logs(self.encryption),
@@ -241,22 +241,6 @@ _UNFINISHED = ".new"
 _MOST_BYTES = 200
 
 
-class ProgramNameError(PenstockError):
-    """A file that is to have the name of a program has something else.
-
-    Attributes:
-        path: The file.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"{path} is to have the name by which the dead letters of this program are known, and "
-            "has something else: put it back, or remove it, and the program begins with dead "
-            "letters of its own again"
-        )
-        self.path = path
-
-
 def letters_folder(
     durability: Durability, shared: str | None, *, is_kept: bool, run_id: str, app_name: str
 ) -> str:
@@ -273,7 +257,7 @@ def letters_folder(
 
     Raises:
         OSError: The program's name cannot be read or kept.
-        ProgramNameError: What is kept is none.
+        PenstockError: What is kept is none.
     """
     beside = folder_beside(durability.block_log_root)
     own = os.path.dirname(durability.driver_log_folder)
@@ -293,7 +277,11 @@ def _kept_name(own: str, app_name: str) -> str:
     found = _read(fs, path)
     if found is not None:
         if not is_program_name(found):
-            raise ProgramNameError(fs.address(path))
+            raise PenstockError(
+                f"{fs.address(path)} is to have the name by which the dead letters of this program "
+                "are known, and has something else: put it back, or remove it, and the program "
+                "begins with dead letters of its own again"
+            )
         return found
     name = program_name(app_name, uuid.uuid4().hex)
     unfinished = path + _UNFINISHED

@@ -96,7 +96,6 @@ from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
 from penstock.receiver.short_forms import (
-    MissingMethodError,
     NotAReceiverError,
     as_receiver,
     receiver,
@@ -112,7 +111,6 @@ __all__ = [
     "BlockNotStoredError",
     "ExitKind",
     "Framing",
-    "MissingMethodError",
     "NotAReceiverError",
     "PositionChanges",
     "RateLimiter",

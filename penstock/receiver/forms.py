@@ -187,18 +187,6 @@ BULK = (*MANY, WithLetters)
 """What holds many records, and may hold letters beside them."""
 
 
-class SwappedPairError(PenstockError, TypeError):
-    """What was yielded has the position where the records belong."""
-
-    def __init__(self, item: object, position: object) -> None:
-        found = f"({item!r:.80}, {position!r:.80})"
-        super().__init__(
-            f"with positions=True a pair is (records, position), and {found} has the position "
-            "first: it would store the place of the records and lose them. If it is a single "
-            "record with such a position nevertheless, yield a list of it: ([record], position)"
-        )
-
-
 def _is_swapped(item: Any, position: Any) -> bool:
     """Tell whether a pair looks like a place in a source with the records that were read there."""
     if isinstance(item, BULK) or position is None:
@@ -220,8 +208,7 @@ def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool)
     and a generator has no use for knowing more.
 
     Raises:
-        TypeError: A pair was promised, and this is none.
-        SwappedPairError: It has the position first.
+        TypeError: A pair was promised, and this is none, or has the position first.
     """
     position = None
     if with_position:
@@ -233,7 +220,12 @@ def store_yielded(store: Callable[..., None], item: Any, *, with_position: bool)
             )
         item, position = item
         if _is_swapped(item, position):
-            raise SwappedPairError(item, position)
+            found = f"({item!r:.80}, {position!r:.80})"
+            raise TypeError(
+                f"with positions=True a pair is (records, position), and {found} has the position "
+                "first: it would store the place of the records and lose them. If it is a single "
+                "record with such a position nevertheless, yield a list of it: ([record], position)"
+            )
     if isinstance(item, BULK):
         store(item, position, acknowledge_nothing)
     else:

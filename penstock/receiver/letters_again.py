@@ -32,16 +32,6 @@ class CannotSendError(PenstockError):
     """A letter is no record that could be stored; its text says why."""
 
 
-class SendingAlreadyError(PenstockError):
-    """Letters of the stream are being sent at the moment."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "letters of it are being sent already, by another command or one that waited no longer "
-            "(the receiver may wait for its rate, or for the batches); ask again when that is done"
-        )
-
-
 class Stores(Protocol):
     """Takes records one by one, and makes all of them durable."""
 
@@ -108,13 +98,16 @@ def send_again(
         letter that it is.
 
     Raises:
-        SendingAlreadyError: Another one does it at the moment; nothing was done.
+        PenstockError: Another one does it at the moment; nothing was done.
         WalError, OSError: The letters, or the notes of what was sent, cannot be read or written.
     """
     try:
         notes = SentLetters(place)
     except LogFolderInUseError as error:
-        raise SendingAlreadyError from error
+        raise PenstockError(
+            "letters of it are being sent already, by another command or one that waited no longer "
+            "(the receiver may wait for its rate, or for the batches); ask again when that is done"
+        ) from error
     with notes as sent:
         sending = _Sending(sent, to, even_sent)
         for name, letter in _found(place, names):

@@ -119,21 +119,6 @@ class NotAReceiverError(PenstockError, TypeError):
         self.detail = detail
 
 
-class MissingMethodError(PenstockError, TypeError):
-    """A subclass of `Receiver` lacks a method that each one must define.
-
-    Attributes:
-        method: Its name.
-    """
-
-    def __init__(self, name: str, method: str, like: tuple[str, ...]) -> None:
-        super().__init__(
-            f"{name} must define {method}(), as each subclass of penstock.receiver.Receiver does"
-            + "".join(f"; {other}() is another method" for other in like)
-        )
-        self.method = method
-
-
 @dataclass(frozen=True)
 class _Declaration:
     """What `receiver` was called with."""
@@ -319,7 +304,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
 
     Raises:
         NotAReceiverError: It has none of the accepted forms.
-        MissingMethodError: It is a `Receiver` that is not complete.
+        TypeError: It is a `Receiver` that is not complete.
         TypeError, ValueError: Its schema or its storage level is not accepted.
     """
     if isinstance(source, Receiver):
@@ -351,7 +336,11 @@ def _check_methods(source: Receiver) -> None:
             continue
         names = dir(source)
         like = tuple(other for other in names if other.lower() == name.lower() and other != name)
-        raise MissingMethodError(type(source).__name__, name, like)
+        raise TypeError(
+            f"{type(source).__name__} must define {name}(), as each subclass of "
+            "penstock.receiver.Receiver does"
+            + "".join(f"; {other}() is another method" for other in like)
+        )
 
 
 def _make(source: Any, declaration: _Declaration) -> FunctionReceiver | RunReceiver:

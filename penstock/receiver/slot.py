@@ -49,7 +49,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from penstock.errors import encodable
+from penstock.errors import PenstockError, encodable
 from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
@@ -99,13 +99,9 @@ def run_slot(launch: SlotLaunch) -> None:
     """Run the processes of a slot until all of them have ended; the body of its Spark task.
 
     Raises:
-        SlotProcessError: One of them could not begin.
+        PenstockError: One of them could not begin.
     """
     _Keeper(launch).run()
-
-
-class SlotProcessError(Exception):
-    """A slot process could not begin; its text has the traceback."""
 
 
 @dataclass
@@ -196,7 +192,7 @@ class _Keeper:
         self._poll.unregister(pipe)
         os.close(pipe)
         if child.failed:
-            raise SlotProcessError(child.failed)
+            raise PenstockError(child.failed)
         if child.is_told:
             return
         if time.monotonic() - child.started_s < _SHORT_LIFE_S:

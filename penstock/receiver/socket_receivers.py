@@ -88,7 +88,7 @@ class SocketReceiver(Receiver):
                 return
             except OSError as error:
                 self.restart("Error receiving data", error)
-            except (FrameLengthError, ConversionError) as error:
+            except BrokenStreamError as error:
                 self.restart(f"Error receiving data: {error}", error.__cause__ or error)
             except PenstockError as error:
                 self.restart(f"Error storing what was received: {error}", error)
@@ -204,32 +204,11 @@ class ConvertingSocketReceiver(SocketReceiver):
         except Exception as error:
             if self.isStopped():
                 raise _StoppedError from error
-            raise ConversionError(error) from error
+            raise BrokenStreamError(f"the converter failed: {typed_text(error)}") from error
 
 
-class FrameLengthError(PenstockError):
-    """A frame announces a length that is not accepted.
-
-    Attributes:
-        length: The length.
-        limit: The largest that is accepted.
-    """
-
-    def __init__(self, length: int, limit: int) -> None:
-        super().__init__(
-            f"a frame of {length} bytes is announced, and 0 to {limit} are accepted; the sender "
-            "does not write 4 bytes of length, big-endian, before each frame, or "
-            "spark.streaming.raw.maxBlockSizeBytes must be larger"
-        )
-        self.length = length
-        self.limit = limit
-
-
-class ConversionError(PenstockError):
-    """The converter of a socket stream failed; the cause is what it raised."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(f"the converter failed: {typed_text(error)}")
+class BrokenStreamError(PenstockError):
+    """What is read cannot be taken for records; the cause, if any, is what the converter raised."""
 
 
 class _LengthCheck:
@@ -240,7 +219,7 @@ class _LengthCheck:
         self._limit = limit
         self._prefix = b""
         self._left = 0
-        self._error: FrameLengthError | None = None
+        self._error: BrokenStreamError | None = None
 
     def read_into(self, buffer: memoryview) -> int:
         """Read what is there, up to a length that is not accepted; raise when that is next."""
@@ -265,7 +244,11 @@ class _LengthCheck:
                 return size
             length = int.from_bytes(self._prefix, "big", signed=True)
             if not 0 <= length <= self._limit:
-                self._error = FrameLengthError(length, self._limit)
+                self._error = BrokenStreamError(
+                    f"a frame of {length} bytes is announced, and 0 to {self._limit} are accepted; "
+                    "the sender does not write 4 bytes of length, big-endian, before each frame, "
+                    "or spark.streaming.raw.maxBlockSizeBytes must be larger"
+                )
                 return begin
             self._prefix = b""
             self._left = length

@@ -39,18 +39,6 @@ MESSAGE_LIMIT = 4_000
 """Characters of an error message that travel to the driver."""
 
 
-class BlocksNotAddedError(PenstockError):
-    """The tracker could not write blocks to its log now; asking again may help.
-
-    Attributes:
-        reason: What the tracker said.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the driver did not add the blocks: {reason}")
-        self.reason = reason
-
-
 class TrackerClient:
     """Talks to the tracker on behalf of one attempt. Usable from any thread.
 
@@ -242,7 +230,7 @@ class TrackerClient:
 
         Raises:
             BlocksRefusedError: Asking again cannot help.
-            BlocksNotAddedError: They could not be written.
+            PenstockError: They could not be written.
             WireError, IllegalStateError: There is no connection, or no answer.
         """
         mine = self._registration
@@ -253,7 +241,8 @@ class TrackerClient:
                 f"(attempt {mine.attempt}): {reply.reason}"
             )
         if not isinstance(reply, Ok):
-            raise BlocksNotAddedError(str(getattr(reply, "reason", reply)))
+            reason = getattr(reply, "reason", reply)
+            raise PenstockError(f"the driver did not add the blocks: {reason}")
 
     def find_replica_host(self, silent: tuple[str, ...]) -> Future[Message]:
         """Ask for the host of second copies; see `penstock.blockstore.replicator`.

@@ -64,10 +64,6 @@ _LIST_ENVELOPE = pa.schema([("list", pa.string())])
 _CHANNEL_ENVELOPE = pa.schema([("channel", pa.string()), ("pattern", pa.string())])
 
 
-class _NotAsLeftError(OSError):
-    """The server lost a part of a list, or another program changed it."""
-
-
 class _Position(TypedDict):
     processing: str
     stored: int
@@ -180,7 +176,7 @@ class RedisListReceiver(RedisReceiver):
         found = self._command("EVAL", _TAKE, len(keys), *keys, *values)
         if found is None:
             self._is_as_left = False
-            raise _NotAsLeftError(f"the list {self.processing!r} is not as this receiver left it")
+            raise OSError(f"the list {self.processing!r} is not as this receiver left it")
         self._removed = durable
         return found, room
 

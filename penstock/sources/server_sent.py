@@ -52,10 +52,6 @@ class _Taken(NamedTuple):
     time: datetime
 
 
-class RefusedRequestError(ConnectionError):
-    """The server answered with something else than a stream of events."""
-
-
 class _Position(TypedDict):
     url: str
     id: str
@@ -163,7 +159,7 @@ class ServerSentEventsReceiver(LoopReceiver):
                 return False
             if response.status != 200 or response.content_type != "text/event-stream":
                 said = (await response.content.read(_EXCERPT)).decode("utf-8", "replace")
-                raise RefusedRequestError(
+                raise ConnectionError(
                     f"it answered {response.status} with {response.content_type}: {said!r}"
                 )
             reconnecting.connected()

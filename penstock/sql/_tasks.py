@@ -24,7 +24,7 @@ from penstock.blockstore import (
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
 from penstock.position_changes import decoded_position, position_as_json
 from penstock.sql._options import SourceOptions
-from penstock.sql.errors import BlockLostError, SourceError
+from penstock.sql.errors import SourceError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
 
@@ -159,7 +159,7 @@ def read_partition(
             why.
 
     Raises:
-        BlockLostError: No host has one of them, and that is an error.
+        SourceError: No host has one of them, and that is an error.
         SourceError: Its columns are not those of the query.
     """
     access = replace(access, servers=partition.servers)
@@ -274,7 +274,10 @@ def _opened(
         except BlockNotFoundError as error:
             if check_place is not None:
                 check_place(place)
-            raise BlockLostError(options.stream, place, str(error)) from error
+            raise SourceError(
+                f"place {place} of stream {options.stream!r} is lost: {error}. Its host may come "
+                'back; with option("failOnDataLoss", "false") the query goes on without it'
+            ) from error
         yield block
 
 

@@ -59,20 +59,6 @@ class FolderError(SourceError):
         self.reason = reason
 
 
-class NoColumnsError(SourceError):
-    """The columns of a stream are not known, or there are none.
-
-    Attributes:
-        stream: The stream's name.
-        reason: Why.
-    """
-
-    def __init__(self, stream: str, reason: str) -> None:
-        super().__init__(f"the columns of stream {stream!r} are not known: {reason}")
-        self.stream = stream
-        self.reason = reason
-
-
 class HostNotReachableError(SourceError):
     """The receiver host does not answer.
 
@@ -158,25 +144,6 @@ class LedgerPutBackError(SourceError):
         self.records = records
         self.next = next_
         self.next_records = next_records
-
-
-class BlockLostError(SourceError):
-    """A query, or a batch read, needs a block that no host has.
-
-    Attributes:
-        stream: The stream's name.
-        place: Its place.
-        reason: Where it was looked for, and what happened.
-    """
-
-    def __init__(self, stream: str, place: int, reason: str) -> None:
-        super().__init__(
-            f"place {place} of stream {stream!r} is lost: {reason}. Its host may come back; with "
-            'option("failOnDataLoss", "false") the query goes on without it'
-        )
-        self.stream = stream
-        self.place = place
-        self.reason = reason
 
 
 class PlacesReleasedError(SourceError):

@@ -211,7 +211,7 @@ class ReceiverHost:
         Raises:
             IllegalStateError: The host was started already.
             NotAReceiverError: It is no receiver.
-            MissingMethodError: It is a `Receiver` without one of the methods that it must define.
+            TypeError: It is a `Receiver` without one of the methods that it must define.
             ReceiverPickleError: It cannot be sent to an executor; names the variable.
             TypeError, ValueError: A name, time or size is not accepted, or the name is taken.
         """

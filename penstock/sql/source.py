@@ -38,7 +38,6 @@ from penstock.sql._reader import (
 )
 from penstock.sql._tasks import BlocksPartition, packed, read_partition
 from penstock.sql.errors import (
-    NoColumnsError,
     ShareFileError,
     SourceError,
     SourceOptionError,
@@ -112,7 +111,7 @@ class PenstockSource(DataSource):
 
         Raises:
             SourceOptionError: An option is not accepted.
-            NoColumnsError: The columns are not known, or the records are pickled objects.
+            SourceError: The columns are not known, or the records are pickled objects.
             AnotherHostError: What answers there has another secret.
             HostNotReachableError: The host does not answer.
             FolderError: A directory cannot be read.
@@ -182,13 +181,13 @@ def _with_columns(client: PlaceClient, name: str, patience_s: float) -> StreamAt
         if found.kind:
             return found
         if time.monotonic() >= end_s:
-            raise NoColumnsError(
-                name,
-                f"nothing was received within {patience_s:.0f} s. If its receiver has failed, the "
-                "host's log says why. Declare a schema, so that they are known before: "
+            what = f"the columns of stream {name!r} are not known: nothing was received"
+            if not patience_s:
+                raise SourceError(what)
+            raise SourceError(
+                f"{what} within {patience_s:.0f} s. If its receiver has failed, the host's log "
+                "says why. Declare a schema, so that they are known before: "
                 '@receiver(schema="value string")'
-                if patience_s
-                else "nothing was received",
             )
         time.sleep(_PAUSE_S)
 
@@ -197,10 +196,10 @@ def _columns(client: PlaceClient, name: str, patience_s: float) -> list[pa.Field
     found = _with_columns(client, name, patience_s)
     schema = block_schema(found.kind, found.schema)
     if schema is None:
-        raise NoColumnsError(
-            name,
-            "its records are Python objects, which are pickled. Let the receiver store bytes, "
-            'str or Arrow batches, or declare a schema: @receiver(schema="name string")',
+        raise SourceError(
+            f"the columns of stream {name!r} are not known: its records are Python objects, which "
+            "are pickled. Let the receiver store bytes, str or Arrow batches, or declare a schema: "
+            '@receiver(schema="name string")'
         )
     return list(plain_schema(schema))
 

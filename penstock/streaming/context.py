@@ -349,7 +349,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
         Raises:
             NotAReceiverError: It is none of these.
-            MissingMethodError: It is a `Receiver` without one of the methods that it must define.
+            TypeError: It is a `Receiver` without one of the methods that it must define.
             ReceiverPickleError: It cannot be sent to an executor; names the variable.
             ValueError: The name is empty.
         """

@@ -87,11 +87,9 @@ if TYPE_CHECKING:
         LedgerRemovedError,
         LedgerWriteError,
         LettersNotSentError,
-        NoExecutorsError,
         ReceiverPickleError,
         StreamsDoNotFitError,
         StreamUseError,
-        TrackerError,
     )
     from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
     from penstock.tracker.received_block_tracker import (
@@ -132,7 +130,6 @@ __all__ = [
     "LedgerWriteError",
     "LettersNotSentError",
     "LoggedSegment",
-    "NoExecutorsError",
     "PlaceService",
     "Places",
     "ReceivedBlockTracker",
@@ -149,7 +146,6 @@ __all__ = [
     "TaskEnd",
     "TaskLocation",
     "TrackedReceiver",
-    "TrackerError",
     "TrackerState",
     "open_ledger",
     "read_checkpoint",
@@ -174,7 +170,6 @@ _MODULES = {
     "LedgerWriteError": "errors",
     "LettersNotSentError": "errors",
     "LoggedSegment": "received_block_tracker",
-    "NoExecutorsError": "errors",
     "PlaceService": "_place_service",
     "Places": "places",
     "ReceivedBlockTracker": "received_block_tracker",
@@ -191,7 +186,6 @@ _MODULES = {
     "TaskEnd": "cluster",
     "TaskLocation": "cluster",
     "TrackedReceiver": "receiver_tracking_info",
-    "TrackerError": "errors",
     "TrackerState": "receiver_tracker",
     "open_ledger": "_ledger_opening",
     "read_checkpoint": "_ledger_opening",

@@ -6,11 +6,7 @@ from penstock.errors import PenstockError
 from penstock.wal import CorruptRecordError
 
 
-class TrackerError(PenstockError):
-    """Base class of the tracker's errors."""
-
-
-class LedgerError(TrackerError):
+class LedgerError(PenstockError):
     """The ledger of received blocks was asked for something that it must not do."""
 
 
@@ -138,15 +134,11 @@ def _names(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names))
 
 
-class AttemptFailedError(TrackerError):
+class AttemptFailedError(PenstockError):
     """An attempt of a receiver that shares a slot failed; the text says of what."""
 
 
-class NoExecutorsError(TrackerError):
-    """After the job that waits for executors there is still none."""
-
-
-class ReceiverPickleError(TrackerError):
+class ReceiverPickleError(PenstockError):
     """A receiver cannot be pickled, so it cannot be sent to an executor.
 
     Attributes:
@@ -189,7 +181,7 @@ class StreamUseError(LedgerError):
         self.is_kept = is_kept
 
 
-class LettersNotSentError(TrackerError):
+class LettersNotSentError(PenstockError):
     """A receiver did not store dead letters of its stream again, or has not said so yet.
 
     Attributes:

@@ -19,7 +19,7 @@ from penstock._setting_values import wait_for_lost_blocks_s
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.continuous import ContinuousOperation
-from penstock.errors import IllegalStateError, text_of
+from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
@@ -43,7 +43,6 @@ from penstock.tracker.cluster import (
 )
 from penstock.tracker.errors import (
     LedgerWriteError,
-    NoExecutorsError,
     ReceiverPickleError,
 )
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
@@ -243,7 +242,7 @@ class ReceiverTracker:
         Raises:
             IllegalStateError: It was started before.
             ReceiverPickleError: A receiver cannot be sent to an executor.
-            NoExecutorsError: There is no executor.
+            PenstockError: There is no executor.
             LedgerWriteError: The driver log does not take what an earlier run left undone.
             ServerStartError: The address cannot be bound.
         """
@@ -546,7 +545,7 @@ class ReceiverTracker:
         self._cluster.wait_for_executors()
         executors = self._cluster.executors()
         if not executors and self._receiver_objects:
-            raise NoExecutorsError(
+            raise PenstockError(
                 "no executor is up, so no receiver can run: look at the cluster manager"
             )
         slots = {stream: slot for slot in self._slots.values() for stream in slot.streams}

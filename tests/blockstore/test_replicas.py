@@ -40,16 +40,21 @@ from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.reader import parse_block
 from penstock.blockstore.replicator import (
-    BlockNotKeptError,
-    NoReplicaHostError,
     PeerLink,
     ReplicationStatistics,
     Replicator,
     ReplicatorClosedError,
 )
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.errors import PenstockError
 from penstock.wal import EncryptionKey, LogFullError, LogOptions, LogReader, SyncPolicy, WalError
-from penstock.wire import ApplicationLink, AuthenticationError, ConnectionLostError, TlsIdentity
+from penstock.wire import (
+    ApplicationLink,
+    AuthenticationError,
+    ConnectionLostError,
+    TlsIdentity,
+    WireError,
+)
 from penstock.wire.messages import Message, ReceivedBlockInfo, ReplicaHostAt, ReplicaPlace
 from tests.blockstore.peers import SECRET, connect
 from tests.blockstore.test_server_limits import in_thread
@@ -259,7 +264,7 @@ def test_what_is_no_copy_of_a_block_is_refused_before_its_bytes_are_taken(
 
 def test_a_copy_that_comes_damaged_is_not_kept_and_the_connection_goes_on(other: OtherHost) -> None:
     link = other.link()
-    with pytest.raises(BlockNotKeptError, match="damaged"):
+    with pytest.raises(WireError, match="damaged"):
         link.keep(3, ATTEMPT, memoryview(b"x" * 1000), 1)
     keep(link, b"y" * 1000)
     link.close()
@@ -281,7 +286,7 @@ def test_there_is_a_bound_on_who_may_send_copies_at_a_time(other: OtherHost) -> 
     links = [other.link() for _ in range(3)]
     keep(links[0], b"1")
     keep(links[1], b"2")
-    with pytest.raises(BlockNotKeptError, match="busy"):
+    with pytest.raises(WireError, match="busy"):
         keep(links[2], b"3")
     for link in links:
         link.close()
@@ -485,7 +490,7 @@ def test_when_the_last_other_host_is_lost_that_is_told_once_until_one_is_back(
         other.stop()
         assert [put(store, n, [b"x"]).replicas for n in (1, 2, 3)] == [()] * 3
         (error,) = driver.errors
-        assert isinstance(error, NoReplicaHostError)
+        assert isinstance(error, PenstockError)
         assert "on the receiver's host only" in str(error)
         assert copies.statistics().alone == 3
         # The pause until it looks again is over.

@@ -41,7 +41,7 @@ from penstock.blockstore.launch import (
     scratch_claim_path,
 )
 from penstock.blockstore.memory import MemoryArena
-from penstock.blockstore.replicator import BlockNotKeptError, PeerLink
+from penstock.blockstore.replicator import PeerLink
 from penstock.processes import ProcessIdentity, started
 from penstock.wal import (
     CorruptRecordError,
@@ -57,6 +57,7 @@ from penstock.wire import (
     ConnectionLostError,
     Server,
     TlsIdentity,
+    WireError,
 )
 from penstock.wire.messages import (
     BlockServerRegistered,
@@ -608,7 +609,7 @@ def test_copies_outlive_the_server_that_wrote_them_and_go_when_they_are_released
     host.tracker.send(ReleaseBlocks((ATTEMPT,), ()))
     for folder, _ in released:
         wait_until_gone(Path(folder))
-    with pytest.raises(BlockNotKeptError, match="was released"):
+    with pytest.raises(WireError, match="was released"):
         keep(second, b"late")
 
 

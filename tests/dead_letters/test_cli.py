@@ -20,7 +20,6 @@ from penstock.__main__ import main
 from penstock.clock import ManualClock
 from penstock.dead_letters import (
     DeadLetterPlace,
-    DeadLettersRemovedError,
     DeadLetterWriter,
     SentLetters,
     SentState,
@@ -30,6 +29,7 @@ from penstock.dead_letters import (
     program_name,
     read,
 )
+from penstock.errors import PenstockError
 from penstock.wal import (
     KEY_VARIABLE,
     CorruptRecordError,
@@ -440,7 +440,7 @@ def test_letters_above_the_size_or_age_go_with_the_oldest_first_and_are_told(
     young.add(b"young", ValueError(), "young")
     young.write()
     assert left() == ["young", "of another stream"]
-    assert [type(error) for error in told] == [DeadLettersRemovedError]
+    assert [type(error) for error in told] == [PenstockError]
     assert "older than spark.penstock.deadLetters.maxAge" in str(told[0])
     young.close()
     clock.advance(DAY_MS)

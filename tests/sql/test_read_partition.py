@@ -17,7 +17,6 @@ from penstock.blockstore import BlockKind, BlockStore, read_block
 from penstock.sql import SourceError, _tasks
 from penstock.sql._options import METADATA_COLUMNS, SourceOptions
 from penstock.sql._tasks import packed, read_partition
-from penstock.sql.errors import BlockLostError
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.blockstore.test_blocks import ACCESS, make_store, put
 
@@ -118,7 +117,7 @@ def test_a_block_that_is_lost_is_named_by_its_place(store: BlockStore) -> None:
     lost = msgspec.structs.replace(there, memory=None, segment=None)
     for fails in (True, False):
         # Without a task there is no last try, after which it is left out.
-        with pytest.raises(BlockLostError, match="place 8 of stream 'clicks' is lost"):
+        with pytest.raises(SourceError, match="place 8 of stream 'clicks' is lost"):
             rows([there, lost], fails_on_loss=fails)
 
 

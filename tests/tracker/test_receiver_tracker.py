@@ -16,13 +16,12 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from penstock.blockstore import BlockAccess, BlockKind, read_block, reader
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
     KeptStreamSettings,
-    NoExecutorsError,
     ReceivedBlockTracker,
     ReceiverPickleError,
     ReceiverState,
@@ -394,7 +393,7 @@ def test_blocks_of_the_run_before_are_there_after_a_restart(tmp_path: Path) -> N
 
 def test_no_executor_is_an_error(tmp_path: Path) -> None:
     tracker = make_tracker(tmp_path, ThreadCluster(executors=()), Events())
-    with pytest.raises(NoExecutorsError):
+    with pytest.raises(PenstockError, match="no executor is up"):
         tracker.start()
 
 

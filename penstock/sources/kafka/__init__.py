@@ -49,11 +49,9 @@ from penstock.sources.formats import AvroFormat, JsonFormat, ValueFormat
 from penstock.sources.kafka.errors import (
     KafkaCommitError,
     KafkaDataLossError,
-    KafkaPollTimeoutError,
     KafkaRefusedError,
     KafkaSourceError,
     KafkaUnavailableError,
-    NoStartOffsetError,
 )
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD
@@ -77,7 +75,6 @@ __all__ = [
     "KafkaDStream",
     "KafkaDataLossError",
     "KafkaParams",
-    "KafkaPollTimeoutError",
     "KafkaRDD",
     "KafkaReceiver",
     "KafkaRecord",
@@ -87,7 +84,6 @@ __all__ = [
     "KafkaUtils",
     "LocationStrategies",
     "LocationStrategy",
-    "NoStartOffsetError",
     "OffsetRange",
     "PerPartitionConfig",
     "TopicPartition",

@@ -32,10 +32,6 @@ _GROUP_S = 30.0
 _log = logging.getLogger("penstock.sources.kafka")
 
 
-class TopicMadeAnewError(KafkaSourceError):
-    """A topic was deleted and another one has its name, and `auto.offset.reset` is ``none``."""
-
-
 @dataclass
 class _Place:
     """Where a partition is read, since when, and at which poll."""
@@ -156,7 +152,7 @@ class GroupWatch:
             Their names.
 
         Raises:
-            TopicMadeAnewError: `auto.offset.reset` is ``none``.
+            KafkaSourceError: `auto.offset.reset` is ``none``.
         """
         begin_s = self._clock()
         wanted = [each for each in topics if self._known_until_s.get(each, begin_s) <= begin_s]
@@ -197,7 +193,7 @@ class GroupWatch:
             f"from here on is lost ({self._where(topic)})"
         )
         if self._start == "none":
-            raise TopicMadeAnewError(
+            raise KafkaSourceError(
                 f"{told}. auto.offset.reset is none: set it to earliest or latest to read the new "
                 "one from its first record"
             )

@@ -25,7 +25,7 @@ from penstock.sources.kafka.engines.interface import (
 )
 from penstock.sources.kafka.errors import (
     KafkaDataLossError,
-    KafkaPollTimeoutError,
+    KafkaSourceError,
     as_source_error,
 )
 from penstock.sources.kafka.params import KafkaParams
@@ -85,7 +85,7 @@ def read_chunks(reading: Reading, wanted: OffsetRange) -> Iterator[Chunk]:
 
     Raises:
         KafkaDataLossError: Records of the range are gone, and that is an error.
-        KafkaPollTimeoutError: Nothing came for too long.
+        KafkaSourceError: Nothing came for too long.
         KafkaRefusedError: TLS or the log-in fails, or the user may not read the topic.
         KafkaUnavailableError: No broker answered in time.
     """
@@ -129,8 +129,11 @@ class _Range:
                 progress_s = time.monotonic()
             elif time.monotonic() - progress_s > self._reading.poll_s:
                 topic, partition, _, until = self._wanted
-                waited_s = self._reading.poll_s
-                raise KafkaPollTimeoutError(topic, partition, self._position, until, waited_s)
+                raise KafkaSourceError(
+                    f"nothing came from {topic} {partition} at offset {self._position} (of a range "
+                    f"up to {until}) for {self._reading.poll_s:.1f} s; is its leader up? "
+                    "spark.streaming.kafka.consumer.poll.ms says how long to wait"
+                )
 
     def _poll(self, most: int) -> Chunk | None:
         """Return the records that came, and note how far that is."""

@@ -26,7 +26,6 @@ from penstock.sources.kafka.errors import (
     KafkaDataLossError,
     KafkaSourceError,
     KafkaUnavailableError,
-    NoStartOffsetError,
 )
 from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
@@ -137,7 +136,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         Raises:
             KafkaRefusedError: TLS or the log-in fails, or the user may not read a topic.
             KafkaUnavailableError: No broker answered.
-            NoStartOffsetError: A partition has no offset to start from.
+            KafkaSourceError: A partition has no offset to start from.
         """
         timeout_s = self._options.broker_timeout_s
         setting = "spark.penstock.kafka.brokerTimeout"
@@ -377,7 +376,11 @@ class DirectKafkaInputDStream(DirectInputDStream):
             left = [each for each in new if each not in offsets]
         start = self._strategy.params.start
         if left and start == "none":
-            raise NoStartOffsetError(*left[0])
+            raise KafkaSourceError(
+                f"there is no offset to start from for {left[0].topic} {left[0].partition}: none "
+                "is given, the group has committed none, and auto.offset.reset is none; set it to "
+                "earliest or latest"
+            )
         ask = client.earliest if start == "earliest" else client.latest
         return {**offsets, **ask(left, timeout_s)}
 

@@ -71,30 +71,6 @@ class KafkaCommitError(KafkaSourceError):
         self.group = group
 
 
-class KafkaPollTimeoutError(KafkaSourceError):
-    """A task got no further with its partition in time.
-
-    Attributes:
-        topic: The topic.
-        partition: The partition.
-        position: The offset from which nothing came.
-        until: The offset up to which the task reads.
-    """
-
-    def __init__(
-        self, topic: str, partition: int, position: int, until: int, waited_s: float
-    ) -> None:
-        super().__init__(
-            f"nothing came from {topic} {partition} at offset {position} (of a range up to "
-            f"{until}) for {waited_s:.1f} s; is its leader up? "
-            "spark.streaming.kafka.consumer.poll.ms says how long to wait"
-        )
-        self.topic = topic
-        self.partition = partition
-        self.position = position
-        self.until = until
-
-
 class KafkaDataLossError(KafkaSourceError):
     """Records that should come next are not there any more.
 
@@ -112,18 +88,6 @@ class KafkaDataLossError(KafkaSourceError):
         self.topic = topic
         self.partition = partition
         self.offset = offset
-
-
-class NoStartOffsetError(KafkaSourceError):
-    """A partition has no offset to start from, and `auto.offset.reset` is ``none``."""
-
-    def __init__(self, topic: str, partition: int) -> None:
-        super().__init__(
-            f"there is no offset to start from for {topic} {partition}: none is given, the group "
-            "has committed none, and auto.offset.reset is none; set it to earliest or latest"
-        )
-        self.topic = topic
-        self.partition = partition
 
 
 def as_source_error(

@@ -10,9 +10,10 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.sources.kafka import KafkaUnavailableError
 from penstock.sources.kafka._driver_client import DriverClient
-from penstock.sources.kafka._group_watch import GroupWatch, TopicMadeAnewError
+from penstock.sources.kafka._group_watch import GroupWatch
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka.engines.interface import GroupMember, PartitionState
+from penstock.sources.kafka.errors import KafkaSourceError
 from penstock.sources.kafka.records import TopicPartition
 
 MINE = TopicPartition("lines", 0)
@@ -155,7 +156,7 @@ def test_without_a_place_to_start_a_new_topic_is_an_error() -> None:
     watch = watch_over(cluster, offsets, [], "none")
     watch.made_anew(["lines"])
     cluster.topic_id = "new"
-    with pytest.raises(TopicMadeAnewError, match="set it to earliest or latest"):
+    with pytest.raises(KafkaSourceError, match="set it to earliest or latest"):
         watch.made_anew(["lines"])
 
 
