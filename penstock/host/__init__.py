@@ -31,15 +31,14 @@ Layout
 `encryption`          which key there is
 `startup_checks`      cores, and Spark's second copies of tasks
 `executor_python`     the executors' Python, asked before it is needed
-`context_settings`    the settings, out of a `SparkContext`
 `receiver_arguments`  what a program gives as a receiver; `unpicklable`: which part of it cannot be
                       sent
-`spark_contexts`      what a program gives as Spark
+`spark_contexts`      what a program gives as Spark, and the settings out of that
 `terminal`            what a program says on its terminal
 `spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
-`interrupts`          Ctrl-C and the order to end; `stop_signals`: the same for who waits,
-                      and what is said when they come; `jvm_signals`: what Spark's JVM does at them
+`interrupts`          Ctrl-C and the order to end, also for Spark's JVM; `stop_signals`: the same
+                      for who waits, and what is said when they come
 `bounded`             a step that may hang; `spark_end`: ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================

@@ -19,13 +19,11 @@ from penstock._arguments import check_flag, check_stored_name, check_timeout, re
 from penstock.clock import SystemClock
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.bounded import stop_bounded, told
-from penstock.host.context_settings import read_settings
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.errors import PermanentReceiverError
 from penstock.host.executor_python import use_own_python
-from penstock.host.interrupts import plain_interrupts, short_interrupts
-from penstock.host.jvm_signals import IgnoredTermination
+from penstock.host.interrupts import IgnoredTermination, plain_interrupts, short_interrupts
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import (
     check_application,
@@ -42,7 +40,7 @@ from penstock.host.receiver_readings import (
     ReceiverWaits,
 )
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import is_stopped, spark_context_of
+from penstock.host.spark_contexts import is_stopped, read_settings, spark_context_of
 from penstock.host.spark_end import stop_spark, tell_of_silence
 from penstock.host.spark_logs import end_progress_bar, has_large_stacks
 from penstock.host.stop_signals import StopSignals

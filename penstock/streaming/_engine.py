@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from penstock.clock import Clock
 from penstock.host.bounded import stop_bounded, told
 from penstock.host.durability import check_writable
-from penstock.host.jvm_signals import IgnoredTermination
+from penstock.host.interrupts import IgnoredTermination
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus

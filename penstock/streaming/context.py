@@ -19,7 +19,6 @@ from penstock._arguments import as_folder, as_version, check_flag, check_timeout
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.host.context_settings import read_settings
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.executor_python import use_own_python
@@ -38,7 +37,7 @@ from penstock.host.preparation import (
 from penstock.host.receiver_arguments import check_picklable
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import spark_context_of
+from penstock.host.spark_contexts import read_settings, spark_context_of
 from penstock.host.spark_end import stop_spark
 from penstock.receiver.user_calls import blocked_at
 from penstock.streaming._engine import StreamingEngine

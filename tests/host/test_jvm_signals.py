@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.host.jvm_signals import IgnoredTermination
+from penstock.host.interrupts import IgnoredTermination
 
 pytestmark = pytest.mark.slow
 

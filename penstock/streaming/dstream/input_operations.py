@@ -12,7 +12,7 @@ from pyspark import serializers as _untyped_serializers
 
 from penstock._arguments import as_folder, refused
 from penstock.clock import Clock
-from penstock.host.context_settings import read_settings
+from penstock.host.spark_contexts import read_settings
 from penstock.settings import Settings
 from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
