@@ -347,7 +347,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "monitor",
-        "socket text, `rdd.count()`, looked at, beside the same with nobody able to look",
+        "socket text, `rdd.count()`, looked at, beside the same with no one able to look",
         "count-watched",
         "count-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
@@ -355,7 +355,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "monitor-words",
-        "word count, looked at, beside the same with nobody able to look",
+        "word count, looked at, beside the same with no one able to look",
         "words-watched",
         "words-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
@@ -363,7 +363,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "monitor-latency",
-        "latency at 10,000 records/s, looked at, beside the same with nobody able to look",
+        "latency at 10,000 records/s, looked at, beside the same with no one able to look",
         "latency-watched",
         "latency-unwatched",
         (Check("p99_ms", more_at_most=1, title="ms more at p99"),),
@@ -371,7 +371,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         "monitor-tap",
-        "socket text, `rdd.count()`, tapped, beside the same with nobody able to look",
+        "socket text, `rdd.count()`, tapped, beside the same with no one able to look",
         "count-tapped",
         "count-unwatched",
         (Check("records_per_s", times_at_least=0.99),),
