@@ -268,7 +268,6 @@ class BlockPipeline:
                     told = "Dead letters cannot be written; nothing is acknowledged until they are"
                     info = info if self._retry(told, letters.write) else None
             with self._moving:
-                self._in_hand -= 1
                 if info is not None:
                     if BlockTrace.is_due(block.block_id, self._trace_every):
                         self._on_way_s[block.block_id] = taken_s, self._now_s()
@@ -277,6 +276,8 @@ class BlockPipeline:
                             self._wait_for_reports()
                     self._stored.append((block, info))
                     self.blocks_stored += 1
+                # Only now: `drain` would not wait for a block that waits for room itself.
+                self._in_hand -= 1
                 self._moving.notify_all()
 
     def _wait_for_reports(self) -> None:

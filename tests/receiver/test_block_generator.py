@@ -487,6 +487,20 @@ def test_what_waits_is_bounded_when_the_driver_stands_still_I7(make):
     assert len(bench.driver.records()) >= passed
 
 
+def test_a_block_that_waits_for_room_behind_the_log_is_waited_for_I10(make):
+    bench = make(queue_size=1)
+    bench.driver.open.clear()
+    for number in range(3):
+        bench.generator.store(str(number))
+        bench.generator.flush(lambda: None)
+    # One is being reported, one waits for that, and one is in the log and waits for room.
+    until(lambda: bench.generator.read_rate_usage(with_pipe=True).pipe.room_s > 0)
+    assert bench.generator.statistics().queue_length == 3
+    bench.driver.open.set()
+    assert bench.generator.stop(WAIT_S)
+    assert bench.driver.records() == ["0", "1", "2"]
+
+
 def test_a_new_rate_holds_for_the_open_block_at_once_I8(make):
     clock = ManualClock()
     limiter = RateLimiter(1_000_000, clock=clock)
