@@ -12,6 +12,7 @@ import pytest
 
 from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
+from tests.services.ports import free_ports
 
 BOUND_S = HANG_S
 
@@ -134,8 +135,7 @@ def post(port: int, body: bytes, bound_s: float) -> None:
 @pytest.mark.exhaustive
 def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "webhook.py")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = (script, str(tmp_path / "orders"), f"--port={port}")
     program = run(*command)
     post(port, b"first order", BOUND_S)

@@ -506,8 +506,8 @@ def test_a_running_program_sends_its_figures_and_the_ways_of_its_blocks(
         assert told["penstock.block.records"] > 0
         numbers.add(int(told["penstock.block.id"].rpartition("-")[2]))
         batch_s = told["penstock.batch.time_ms"] / 1000
-        # All on one host, so the clocks are the same: it came at most a batch before its batch.
-        assert 0 <= batch_s - parts[0].end_time_unix_nano / 1e9 < 10
+        # A batch has its time before the blocks that it takes: these may come after that, too.
+        assert abs(batch_s - parts[0].end_time_unix_nano / 1e9) < HANG_S
         assert root.start_time_unix_nano < root.end_time_unix_nano
     assert len(numbers) == len(collector.traces())
     assert all(number % 2 == 0 for number in numbers)

@@ -34,8 +34,11 @@ class FrameServer:
         self._secret = secret
         self._process: subprocess.Popen[bytes] | None = None
         self._sent = 0
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        from tests.services.ports import (
+            free_ports,  # not to be had by the program that this is, too
+        )
+
+        (self.port,) = free_ports(1)
 
     def start(self) -> None:
         """Start it, and wait until it takes connections."""

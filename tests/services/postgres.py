@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.bounds import HANG_S
+from tests.services.ports import free_ports
 
 PASSWORD = "s3cret-of-the-test"
 _USER = "postgres" if os.geteuid() == 0 else None
@@ -57,8 +57,7 @@ class PostgresServer:
         self.folder = folder
         self.data = folder / "data"
         self.user = _USER or pwd.getpwuid(os.geteuid()).pw_name
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self._settings = {**_SETTINGS, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
 

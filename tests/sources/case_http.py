@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import itertools
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from penstock.sources.http import HttpReceiver
 from penstock.sources.server_sent import ServerSentEventsReceiver
 from penstock.sources.websocket import WebSocketReceiver
 from tests.bounds import HANG_S
+from tests.services.ports import free_ports
 from tests.services.pushing import PushServer
 from tests.sources.cases import SECRET, Source, SourceCase
 
@@ -28,8 +28,7 @@ class HttpSource(Source):
     """A client that sends each message until it is answered, by a key of its own."""
 
     def __init__(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self._keys = itertools.count()
         self._is_over = False
 

@@ -46,6 +46,7 @@ from penstock.sources.http import (
 from penstock.testing import crash_test, run_receiver
 from penstock.testing.running import RunningReceiver
 from tests.bounds import HANG_S
+from tests.services.ports import free_ports
 from tests.services.tls import certificate_of_host
 
 QUICK = {"spark.streaming.blockInterval": "10ms", "spark.streaming.receiverRestartDelay": 1}
@@ -588,8 +589,7 @@ class Sender:
     """Sends numbered records until each is answered, whatever becomes of the server."""
 
     def __init__(self, count: int, *, has_keys: bool) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self._numbers = iter(range(count))
         self._count = count
         self._has_keys = has_keys
