@@ -54,6 +54,9 @@ CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TaskFailed)
 
 _STOP_S = 10.0
 
+_LEASES = 2
+"""After so many leases without a connection a task has ended by itself, or never will."""
+
 _MADE_BY = "continuous"
 """In place of a receiver's class in dead letters."""
 
@@ -109,6 +112,7 @@ class ContinuousStreams:
         self._letters = letters
         self._locations = locations
         self._limited_log = RateLimitedLog(_log, clock)
+        self._later = later
         self._loop = EventLoop("continuous", _failed)
         self._pickled = {number: found[2] for number, found in operations.items()}
         self._streams = {
@@ -125,8 +129,8 @@ class ContinuousStreams:
             )
             for stream_id, (name, operation, _) in operations.items()
         }
-        self._jobs = [
-            ReceiverJob(
+        self._jobs = {
+            (stream_id, number): ReceiverJob(
                 stream_id,
                 cluster,
                 _TaskStarts(self, epochs, number),
@@ -136,17 +140,17 @@ class ContinuousStreams:
             )
             for stream_id, epochs in self._streams.items()
             for number in range(epochs.operation.parallelism)
-        ]
+        }
 
     def start(self) -> None:
         """Start the tasks."""
         self._loop.start()
-        for job in self._jobs:
+        for job in self._jobs.values():
             job.start()
 
     def jobs_left(self) -> int:
         """Return how many tasks run, or are about to."""
-        return sum(job.is_alive for job in self._jobs)
+        return sum(job.is_alive for job in self._jobs.values())
 
     def status(self) -> dict[int, EpochStatus]:
         """Return where the epochs of each stream are."""
@@ -162,10 +166,10 @@ class ContinuousStreams:
         """Stop the tasks; what has not ended in time is cancelled. May be called again."""
         for epochs in self._streams.values():
             epochs.stop()
-        for job in self._jobs:
+        for job in self._jobs.values():
             job.stop()
         end_s = time.monotonic() + timeout_s
-        left = [job for job in self._jobs if not job.join(end_s - time.monotonic())]
+        left = [job for job in self._jobs.values() if not job.join(end_s - time.monotonic())]
         for job in left:
             job.cancel()
         for job in left:
@@ -190,9 +194,23 @@ class ContinuousStreams:
 
         def tell() -> None:
             for epochs in self._streams.values():
-                epochs.gone(peer)
+                for number, attempt in epochs.gone(peer):
+                    end = partial(self._end_silent, epochs, number, attempt)
+                    self._later(_LEASES * self._settings.block_server_lease_s, end, self._loop)
 
         self._loop.post(tell)
+
+    def _end_silent(self, epochs: Epochs, number: int, attempt: str) -> None:
+        """End an attempt whose connection was lost, and that has not ended by itself since."""
+        if epochs.has_job(number, attempt):
+            _log.warning(
+                "Task %d of continuous stream %s lost its connection, and has not ended since, as "
+                "it does when it runs: is its process stopped, or its host? Its job is cancelled, "
+                "and another started",
+                number,
+                epochs.name,
+            )
+            self._jobs[epochs.stream_id, number].cancel()
 
     def _take(self, peer: Peer, message: Message, answer: Callable[[Message], None]) -> None:
         assert isinstance(message, CONTINUOUS_MESSAGES)
@@ -248,6 +266,7 @@ class ContinuousStreams:
 
     def ended(self, epochs: Epochs, number: int, error: Exception | None) -> Next:
         """Take note of a job's end and say whether the task starts again."""
+        epochs.job_ended(number)
         if epochs.is_over():
             return Next.DONE
         trace = text_of_job(error) if error is not None else ""

@@ -71,6 +71,7 @@ class _Task:
         committed: The last epoch that is where it belongs, as far as it is this task's.
         failures: Its failures since the last epoch.
         has_failed: Whether that of the newest attempt is among them.
+        has_job: Whether the job of the newest attempt has not ended.
     """
 
     attempt: str = ""
@@ -79,6 +80,7 @@ class _Task:
     committed: int = -1
     failures: int = 0
     has_failed: bool = False
+    has_job: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,6 +246,7 @@ class Epochs:
         with self._changed:
             task = self._tasks[number]
             task.attempt, task.peer, task.has_failed = attempt, None, False
+            task.has_job = True
             # What it had prepared was in its memory.
             task.prepared = min(task.prepared, self._epoch.number)
 
@@ -413,13 +416,31 @@ class Epochs:
             self._stop_tasks()
         self._on_given_up(message, error)
 
-    def gone(self, peer: Peer) -> None:
-        """Take note that a connection is gone; what its task had prepared went with it."""
+    def gone(self, peer: Peer) -> list[tuple[int, str]]:
+        """Take note that a connection is gone; what its task had prepared went with it.
+
+        Returns:
+            The tasks and attempts whose connection it was.
+        """
+        found = []
         with self._changed:
-            for task in self._tasks:
+            for number, task in enumerate(self._tasks):
                 if task.peer is peer:
                     task.peer = None
                     task.prepared = min(task.prepared, self._epoch.number)
+                    found.append((number, task.attempt))
+        return found
+
+    def job_ended(self, number: int) -> None:
+        """Take note that the job of a task's newest attempt has ended; from any thread."""
+        with self._changed:
+            self._tasks[number].has_job = False
+
+    def has_job(self, number: int, attempt: str) -> bool:
+        """Whether an attempt is the newest one, and its job has not ended."""
+        with self._changed:
+            task = self._tasks[number]
+            return task.attempt == attempt and task.has_job and not self._is_over
 
     def _task_of(
         self, message: SubscribeTask | EpochPrepared | EpochCommitted | TaskFailed

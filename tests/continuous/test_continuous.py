@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import signal
 import sqlite3
 import threading
 import time
@@ -237,6 +239,44 @@ def test_a_function_that_lets_no_thread_have_a_turn_is_ended(
     ssc.start()
     with pytest.raises(ContinuousStreamError, match="2 times without an epoch between"):
         ssc.awaitTermination(HANG_S)
+
+
+class TellsProcess:
+    """Says in which process it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        (self.folder / f"process-{os.getpid()}").touch()
+        return doubled(batch)
+
+
+@pytest.mark.long
+def test_a_process_that_is_stopped_for_good_is_replaced(
+    ssc: StreamingContext, tmp_path: Path, caplog: Any
+) -> None:
+    out = tmp_path / "out"
+    stream = ssc.receiverStream(numbers(10_000, block_s=0.05))
+    stream.continuous(TellsProcess(tmp_path), sink=FileSink(out, "jsonl"), epoch=0.05)
+    key = "spark.penstock.blockServer.lease"
+    ssc.sparkContext._conf.set(key, "10s")
+    try:
+        ssc.start()
+    finally:
+        ssc.sparkContext._conf._jconf.remove(key)  # type: ignore[attr-defined]
+    await_that(lambda: written(out), lambda: "nothing")
+    (process,) = tmp_path.glob("process-*")
+    stopped = int(process.name.removeprefix("process-"))
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        await_that(lambda: len(written(out)) >= 10_000, lambda: caplog.text[-3000:])
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stopped, signal.SIGCONT)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert written(out) == [2 * n for n in range(10_000)]
+    assert "lost its connection, and has not ended since" in caplog.text
 
 
 class Picky:

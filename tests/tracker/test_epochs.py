@@ -308,6 +308,25 @@ def test_older_attempts_are_fenced(tmp_path: Path) -> None:
     assert case.ledger.places.epoch(0, CONTINUOUS) is not None
 
 
+def test_an_attempt_that_lost_its_connection_is_looked_for_until_its_job_ends(
+    tmp_path: Path,
+) -> None:
+    driver, (task, other) = started(Case(tmp_path, 2), 2)
+    lost = driver.epochs.gone(task)  # type: ignore[arg-type]
+    assert lost == [(0, task.attempt)]
+    assert driver.epochs.has_job(0, task.attempt)
+    driver.epochs.job_ended(0)
+    assert not driver.epochs.has_job(0, task.attempt)
+    new = Task(driver, 0)
+    assert not driver.epochs.has_job(0, task.attempt)
+    assert driver.epochs.has_job(0, new.attempt)
+    # Whose connection it was not is not.
+    assert driver.epochs.gone(task) == []  # type: ignore[arg-type]
+    assert driver.epochs.has_job(1, other.attempt)
+    driver.epochs.stop()
+    assert not driver.epochs.has_job(1, other.attempt)
+
+
 def fail(driver: Driver) -> Task:
     """Let a new attempt fail; what else it tells of itself is no second failure."""
     task = driver.tasks[0] = Task(driver, 0)
