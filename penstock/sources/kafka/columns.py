@@ -27,6 +27,7 @@ COLUMNS = pa.schema(
 )
 """The columns, without headers."""
 
+_LAST_MS = (2**63 - 1) // 1000
 _PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = pa.field("headers", pa.list_(_PAIR))
 """The column of headers, which is null for records that have none."""
@@ -46,7 +47,8 @@ def arrays(
     Args:
         partition: Topic and number.
         offsets: Of each record.
-        milliseconds: Timestamps since the epoch.
+        milliseconds: Timestamps since the epoch; one that is no time in microseconds, as of a
+            producer that counts nanoseconds, is null in its column.
         kinds: The kinds of the timestamps: 0 from the producer, 1 from the broker.
         keys: Of each record.
         values: Of each record.
@@ -54,13 +56,15 @@ def arrays(
     """
     topic, number = partition
     count = len(offsets)
+    is_time = (milliseconds <= _LAST_MS) & (milliseconds >= -_LAST_MS)
+    microseconds = pa.array(np.where(is_time, milliseconds, 0) * 1000, mask=~is_time)
     return {
         "key": pa.array(keys, pa.binary(), size=count),
         "value": pa.array(values, pa.binary(), size=count),
         "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
         "partition": pa.repeat(pa.scalar(number, pa.int32()), count),
         "offset": pa.array(offsets),
-        "timestamp": pa.array(milliseconds * 1000).cast(COLUMNS.field("timestamp").type),
+        "timestamp": microseconds.cast(COLUMNS.field("timestamp").type),
         "timestampType": pa.array(kinds),
         "headers": _headers(headers),
     }

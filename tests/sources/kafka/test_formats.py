@@ -15,11 +15,13 @@ from typing import Any
 from uuid import UUID
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from penstock.sources.formats import _parse
 from penstock.sources.kafka import AvroFormat, JsonFormat, ValueFormat
+from penstock.sources.kafka.columns import arrays
 
 WRITER = {
     "type": "record",
@@ -354,3 +356,18 @@ def test_schemas_without_columns_are_refused(schema: str, told: str) -> None:
 def test_a_format_needs_a_schema() -> None:
     with pytest.raises(ValueError, match="a registry and a subject"):
         AvroFormat(registry={"url": "http://127.0.0.1:1"})
+
+
+def test_a_timestamp_that_is_no_time_in_microseconds_is_null() -> None:
+    milliseconds = np.array([0, 1_577_836_800_123, -1, 1_577_836_800_123_456_789, -(2**63)])
+    columns = arrays(
+        ("t", 0),
+        np.arange(5),
+        milliseconds,
+        np.zeros(5, np.int32),
+        *([b""] * 5, [b""] * 5, [()] * 5),
+    )
+    assert columns["timestamp"].cast(pa.int64()).to_pylist() == [
+        *(0, 1_577_836_800_123_000, -1000),
+        *(None, None),
+    ]
