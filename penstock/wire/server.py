@@ -39,7 +39,7 @@ from penstock.wire.link import WireOptions
 from penstock.wire.messages import Failure, Message
 
 _logger = logging.getLogger("penstock.wire")
-_STOP_TIMEOUT_S = 5.0
+_STOP_TIMEOUT_S = 15.0
 
 
 class PendingReply:

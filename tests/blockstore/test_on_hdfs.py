@@ -140,7 +140,7 @@ def test_blocks_that_fill_the_memory_before_the_log_has_them_make_way_for_the_ne
         blocks.append(builder)
     opened = []
     waiting = threading.Thread(
-        target=lambda: opened.append(store.open_block(BlockKind.BINARY, timeout_s=30.0))
+        target=lambda: opened.append(store.open_block(BlockKind.BINARY, timeout_s=HANG_S))
     )
     waiting.start()
     waiting.join(1.0)

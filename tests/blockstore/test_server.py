@@ -539,7 +539,7 @@ STARTER = """
 import sys, msgspec
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 launch = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=BlockServerLaunch)
-print(ensure_block_server(launch, 30).pid, flush=True)
+print(ensure_block_server(launch, 300).pid, flush=True)
 import signal; signal.pause()
 """
 

@@ -67,15 +67,12 @@ def test_the_readme_names_no_figure_that_was_not_measured() -> None:
 
 
 def test_the_settings_that_come_first_are_named_as_they_are() -> None:
-    first = (ROOT / "docs" / "operation.md").read_text()
-    rows = dict(re.findall(r"^\| `(spark\.[\w.]+)`[^|]*\| ([^|]+) \|", first, re.M))
-    assert rows
+    _, _, first = (ROOT / "docs" / "operation.md").read_text().partition("\n## Settings that come")
+    keys = re.findall(r"`(spark\.[\w.]+)`", first)
+    assert len(keys) > 5
     page = (ROOT / "docs" / "settings.md").read_text()
-    for key, default in rows.items():
-        found = re.search(rf"^\| `{re.escape(key)}` \| ([^|]+) \|", page, re.MULTILINE)
-        assert found is not None, f"there is no setting {key}"
-        if default.startswith("`") and default.endswith("`") and found[1].startswith("`"):
-            assert default == found[1], key
+    for key in keys:
+        assert re.search(rf"^\| `{re.escape(key)}` \|", page, re.MULTILINE), key
 
 
 def test_the_page_of_dependencies_names_those_that_are_declared() -> None:
