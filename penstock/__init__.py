@@ -39,7 +39,7 @@ Beside them stand:
 `_settings_texts`,           and the command that tell of them
 `_settings_page`,
 `_settings_cli`
-`errors`                     the root of the errors
+`errors`, `user_errors`      the root of the errors; what the program's own functions raised
 `clock`, `wait_clock`        time, which tests drive; how long threads waited
 `threads`, `event_loop`       every thread, and who hears of its end; one with a queue
 `backoff`                    pauses between tries
