@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +35,7 @@ from tests.bounds import HANG_S
 from tests.monitor.asking import WAIT_S, until
 from tests.monitor.collector import Collector, attributes, collecting
 from tests.monitor.feeding import START_MS, Program
+from tests.services.ports import free_ports
 
 PARTS = ["store", "queue", "log", "driver", "allocated", "batch"]
 OFTEN = {"OTEL_METRIC_EXPORT_INTERVAL": "100", "OTEL_BSP_SCHEDULE_DELAY": "100"}
@@ -238,17 +238,11 @@ def test_signals_can_be_switched_off_alone(
     assert collector.asked == before
 
 
-def free_port() -> int:
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        return int(place.getsockname()[1])
-
-
 @pytest.mark.slow
 def test_a_collector_that_is_away_is_told_of_once_and_once_when_it_is_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     model = running_program().model
     with caplog.at_level(logging.INFO):
         sender = sending(model, settings_for(f"http://me:secret@127.0.0.1:{port}"))
