@@ -11,15 +11,20 @@
 #   the connection is lost: then PUBREL
 #   and one that ends behind its CONNECT: then PUBLISH again
 #
-# Needs python3 and mosquitto 2.0.11. Ends with 0 while it is so, with another number when it changes.
+# Needs python3 and Debian 12, from whose packages the broker is taken. Ends with 0 while it is so, with
+# another number when it changes.
 set -eu
 this=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
-PATH=$PATH:/usr/sbin
-mosquitto -h | grep -q 'version 2\.0\.11$' || { echo "mosquitto 2.0.11 is needed" >&2; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 2' INT TERM
 cd "$work"
+apt-get download -q mosquitto=2.0.11-1.2+deb12u2 libdlt2=2.18.8-6 libwrap0=7.6.q-32 >/dev/null 2>&1
+for package in *.deb; do dpkg -x "$package" .; done
+PATH=$work/usr/sbin:$PATH
+LD_LIBRARY_PATH=$(dirname "$(find "$work/usr/lib" -name 'libwrap.so.0')")
+export LD_LIBRARY_PATH
+mosquitto -h | grep -q 'version 2\.0\.11$' || { echo "mosquitto 2.0.11 is needed" >&2; exit 2; }
 cat > look.py <<'END'
 import contextlib
 import pathlib
