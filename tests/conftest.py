@@ -104,6 +104,14 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+def pytest_report_teststatus(report: object) -> tuple[str, str, str] | None:
+    """Name a test when it fails: a run that is cut off later writes no summary."""
+    if not isinstance(report, pytest.TestReport) or not report.failed:
+        return None
+    status = "failed" if report.when == "call" else "error"
+    return status, f"\n{status}: {report.nodeid}\n", status.upper()
+
+
 @pytest.fixture(scope="session")
 def sc() -> Iterator[SparkContext]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
