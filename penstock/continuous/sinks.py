@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from penstock._arguments import as_folder, refused
@@ -123,7 +124,8 @@ class FileSink(Sink):
         path: The folder, made when it is missing. All hosts with tasks must see it.
         format: ``parquet``, ``arrow`` (Arrow's IPC file) or ``jsonl`` (a JSON object a line). What
             JSON has no form for is there as Spark writes it: bytes in base64, ``"NaN"`` and
-            ``"Infinity"`` as text, maps as objects, times in ISO 8601.
+            ``"Infinity"`` as text, maps as objects; times in ISO 8601, and so are durations
+            by the microsecond (``PT1.5S``), which `JsonFormat` reads.
 
     Raises:
         TypeError, ValueError: An argument is not accepted.
@@ -247,7 +249,9 @@ def _write_jsonl(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
     for batch in batches:
         names = batch.schema.names
         if len(set(names)) < len(names):
-            raise ValueError(f"two columns have one name, which JSON cannot have: {names}")
+            raise SinkError(
+                f"two columns have one name, which JSON cannot have: {names}; rename one"
+            )
         columns = [
             [_as_json(value, column.type) for value in column.to_pylist()]
             for column in batch.columns
@@ -262,7 +266,7 @@ def _write_jsonl(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
 def _as_json(value: Any, kind: pa.DataType) -> Any:
     """Return what stands for a value in JSON, as Spark's writer of JSON has it.
 
-    Decimals, durations and what else JSON has no form for are text.
+    Decimals and what else JSON has no form for are text.
     """
     import pyarrow as pa
 
@@ -278,6 +282,11 @@ def _as_json(value: Any, kind: pa.DataType) -> Any:
         return [_as_json(item, kind.value_type) for item in value]
     if isinstance(value, dict):
         return {field.name: _as_json(value[field.name], field.type) for field in kind}
+    if pa.types.is_duration(kind):
+        import msgspec
+
+        # Nanoseconds are pandas' own class, which msgspec does not know.
+        return msgspec.to_builtins(timedelta(value.days, value.seconds, value.microseconds))
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 

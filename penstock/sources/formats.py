@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 from abc import ABC, abstractmethod
@@ -52,24 +53,40 @@ _JSON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
 21 digits as JavaScript does); the column refuses others that are not its own."""
 
 
-class _CutDatetime(ABC):  # noqa: B024 - a name for the decoder, of which each `datetime` is one
-    """A time whose digits beyond the microsecond are cut off, as Spark does it.
+class _LooseDatetime(ABC):  # noqa: B024 - a name for the decoder, of which each `datetime` is one
+    """A time as more write it than RFC 3339 has it.
 
-    msgspec rounds them: of 23:59:59.9999999 it makes the next day, or of a time of day the first.
+    Java leaves out seconds that are zero, PostgreSQL the minutes of a zone. Digits beyond the
+    microsecond are cut off, as Spark does it; msgspec rounds them: of 23:59:59.9999999 it makes the
+    next day, or of a time of day the first.
     """
 
 
-class _CutTime(ABC):  # noqa: B024
+class _LooseTime(ABC):  # noqa: B024
     """The same of a time of day."""
 
 
-_CutDatetime.register(datetime)
-_CutTime.register(time)
-_CUT: dict[Any, Any] = {datetime: _CutDatetime, time: _CutTime}
-_AS_IS = {cut: kind for kind, cut in _CUT.items()}
+class _LooseFloat(ABC):  # noqa: B024
+    """A float, or the text that Spark writes and reads for one that is no number."""
+
+
+_LooseDatetime.register(datetime)
+_LooseTime.register(time)
+_LooseFloat.register(float)
+_LOOSE: dict[Any, Any] = {datetime: _LooseDatetime, time: _LooseTime, float: _LooseFloat}
+_STRICT = {loose: kind for kind, loose in _LOOSE.items()}
 _IS_FINER = re.compile(rb"\.\d{7}(?<=:\d\d\.\d{7})").search
 """The point is looked for, of which there are fewer than colons."""
-_FINER = re.compile(r"(\.\d{6})\d+")
+_TIME = re.compile(
+    r"((?:\d{4}-\d\d-\d\d[Tt ])?\d\d:\d\d)(?:(:\d\d)(?:(\.\d{1,6})\d*)?)?"
+    r"([Zz]|[+-]\d\d(?::?\d\d)?)?",
+    re.ASCII,
+)
+_NO_NUMBERS = {
+    "NaN": math.nan,
+    **dict.fromkeys(("Infinity", "+Infinity", "INF", "+INF"), math.inf),
+    **dict.fromkeys(("-Infinity", "-INF"), -math.inf),
+}
 _WHOLE_AS_FLOAT = 1 << 53
 _LARGEST_WHOLE = 1 << 65
 
@@ -171,11 +188,12 @@ class ValueFormat(ABC):
 class JsonFormat(ValueFormat):
     """JSON objects. Fields that a value lacks are null, those that the schema lacks are left out.
 
-    Times, dates and times of day are text by RFC 3339, a time without a zone is of UTC, and what is
-    beyond the microsecond is cut off. Durations are text by ISO 8601, such as ``PT1.5S``. Decimals
-    are numbers, with each of their digits, or text; binary is text in Base64. Of several fields of
-    one name the last one counts. What a column would change is an error: 1.5 is no whole number. A
-    column of floats has the digits that it can have.
+    Times, dates and times of day are text by RFC 3339, also without seconds or a zone's minutes; a
+    time without a zone is of UTC, and what is beyond the microsecond is cut off. Durations are text
+    by ISO 8601, such as ``PT1.5S``. Decimals are numbers, with each of their digits, or text;
+    binary is text in Base64. Of several fields of one name the last one counts. What a column would
+    change is an error: 1.5 is no whole number. A column of floats has the digits that it can have,
+    and takes ``"NaN"`` and ``"Infinity"``.
 
     Args:
         schema: The fields: Spark's or Arrow's schema, or text such as ``"id bigint, name string"``,
@@ -203,21 +221,29 @@ class JsonFormat(ValueFormat):
         return self._type
 
     @cached_property
-    def _decoder(self) -> msgspec.json.Decoder[dict[str, Any]]:
-        return msgspec.json.Decoder(_fields(self._type, {}), float_hook=_number)
+    def _read(self) -> Callable[[bytes], Any]:
+        def decode(loose: Mapping[Any, Any]) -> Callable[[bytes], Any]:
+            fields = _fields(self._type, loose)
+            return msgspec.json.Decoder(fields, float_hook=_number, dec_hook=_loosely).decode
 
-    @cached_property
-    def _cutting_decoder(self) -> msgspec.json.Decoder[dict[str, Any]]:
-        fields = _fields(self._type, _CUT)
-        return msgspec.json.Decoder(fields, float_hook=_number, dec_hook=_cut)
+        strict, loosely = decode({}), decode(_LOOSE)
+
+        def read(data: bytes) -> Any:
+            if _IS_FINER(data):
+                return loosely(data)
+            try:
+                return strict(data)
+            except msgspec.ValidationError:
+                return loosely(data)
+
+        return read
 
     def __call__(self, data: bytes) -> Any:
-        return (self._cutting_decoder if _IS_FINER(data) else self._decoder).decode(data)
+        return self._read(data)
 
     def _read_all(self, values: Sequence[bytes]) -> Iterable[Any]:
         # One by one: `decode_lines` takes two on a line for two, and half a one with the next line.
-        plain, cutting = self._decoder.decode, self._cutting_decoder.decode
-        return [(cutting if _IS_FINER(value) else plain)(value) for value in values]
+        return list(map(self._read, values))
 
 
 def _struct(schema: Any) -> pa.DataType:
@@ -227,12 +253,23 @@ def _struct(schema: Any) -> pa.DataType:
     return pa.struct(list(found))
 
 
-def _cut(kind: Any, text: Any) -> Any:
-    """Return a time of text, without what is beyond the microsecond."""
+def _loosely(loose: Any, given: Any) -> Any:
+    """Return what a decoder found for one of `_LOOSE`.
+
+    Raises:
+        ValueError: It is no such thing.
+    """
+    kind = _STRICT[loose]
+    if kind is float:
+        given = _NO_NUMBERS.get(given, given) if isinstance(given, str) else given
+        # A whole number that was written with an exponent (`_number`).
+        given = float(given) if isinstance(given, Decimal) else given
+    elif isinstance(given, str) and (found := _TIME.fullmatch(given)) is not None:
+        minutes, seconds, fraction, zone = (part or "" for part in found.groups())
+        zone += ":00" if len(zone) == 3 else ""
+        given = f"{minutes}{seconds or ':00'}{fraction}{zone}"
     try:
-        return msgspec.convert(
-            _FINER.sub(r"\1", text) if isinstance(text, str) else text, _AS_IS[kind]
-        )
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None  # so that the place is told, too
 
@@ -244,34 +281,38 @@ def _number(text: str) -> Decimal | float:
         ValueError: It is too large for a float.
     """
     found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"{text} is too large for a float")
     # There a float has not each whole number.
     return Decimal(text) if _WHOLE_AS_FLOAT <= abs(found) < _LARGEST_WHOLE else found
 
 
-def _fields(struct: pa.StructType, cut: Mapping[Any, Any]) -> Any:
-    fields = {field.name: _json_type(field.type, cut) for field in struct}
+def _fields(struct: pa.StructType, loose: Mapping[Any, Any]) -> Any:
+    fields = {field.name: _json_type(field.type, loose) for field in struct}
     if any(b"variant" in (field.metadata or {}) for field in struct):
         raise ValueError("JSON is not read as Spark's VARIANT; take STRING for its text")
     return TypedDict("object", fields, total=False)  # type: ignore[operator]
 
 
-def _json_type(kind: pa.DataType, cut: Mapping[Any, Any]) -> Any:
+def _json_type(kind: pa.DataType, loose: Mapping[Any, Any]) -> Any:
     """Return what msgspec reads for a column's type; null goes everywhere."""
     if types.is_dictionary(kind):
-        return _json_type(kind.value_type, cut)
+        return _json_type(kind.value_type, loose)
     found: Any = Any
     if types.is_struct(kind):
-        found = _fields(kind, cut)
+        found = _fields(kind, loose)
     elif types.is_map(kind):
         key = _scalar_type(kind.key_type)
         if key is Any:
             key = int if types.is_integer(kind.key_type) else str
-        found = dict[cut.get(key, key), _json_type(kind.item_type, cut)]  # type: ignore[misc]
+        # Of a key that is a number it is msgspec that knows the text.
+        key = key if key is float else loose.get(key, key)
+        found = dict[key, _json_type(kind.item_type, loose)]  # type: ignore[valid-type, misc]
     elif types.is_nested(kind):
-        found = list[_json_type(kind.value_type, cut)]  # type: ignore[misc]
+        found = list[_json_type(kind.value_type, loose)]  # type: ignore[misc]
     else:
         read = _scalar_type(kind)
-        found = cut.get(read, read)
+        found = loose.get(read, read)
     return found | None
 
 

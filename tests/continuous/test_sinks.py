@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.sources.formats import JsonFormat
 from penstock.streaming import DatabaseSink, Epoch, FileSink, FunctionSink, Sink, SinkError
 
 SOURCE = "0123456789abcdef" * 2
@@ -164,10 +165,23 @@ def test_json_lines_say_what_spark_says(sc: Any, tmp_path: Path) -> None:
     assert repr(back.collect()) == repr(frame.collect())
 
 
+@pytest.mark.parametrize("unit", ["us", "ns"])
+def test_durations_of_json_lines_are_read_back(tmp_path: Path, unit: Any) -> None:
+    sink = opened(FileSink(tmp_path, "jsonl"))
+    given = [datetime.timedelta(days=1, milliseconds=1500), datetime.timedelta(-1), None]
+    batch = pa.record_batch({"took": pa.array(given, pa.duration(unit))})
+    sink.prepare(epoch(), [batch])
+    sink.commit(epoch(), [batch])
+    (file,) = seen(tmp_path)
+    form = JsonFormat(pa.schema([("took", pa.duration("us"))]))
+    read_back = form.read(pa.array(file.read_bytes().splitlines()))
+    assert read_back.values.field("took").to_pylist() == given
+
+
 def test_columns_of_one_name_are_refused_by_json(tmp_path: Path) -> None:
     sink = opened(FileSink(tmp_path, "jsonl"))
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
-    with pytest.raises(ValueError, match="two columns have one name"):
+    with pytest.raises(SinkError, match="two columns have one name"):
         sink.prepare(epoch(), [twice])
 
 

@@ -255,6 +255,25 @@ _UTC, _ZONE = pa.timestamp("us", "UTC"), timezone.utc
         ),
         (pa.time64("us"), '"23:59:59.9999999"', time.max),
         (pa.list_(pa.timestamp("us")), '["2020-01-01T00:00:00.0000009"]', [datetime(2020, 1, 1)]),
+        # As OffsetDateTime and LocalTime of Java 17 write what has no seconds.
+        (_UTC, '"2020-01-01T02:30Z"', datetime(2020, 1, 1, 2, 30, tzinfo=_ZONE)),
+        (_UTC, '"2020-01-01T02:30+05:30"', datetime(2019, 12, 31, 21, tzinfo=_ZONE)),
+        (pa.time64("us"), '"10:30"', time(10, 30)),
+        # As PostgreSQL 15 writes a `timestamptz` as text.
+        (_UTC, '"2020-01-01 02:30:00.5+02"', datetime(2020, 1, 1, 0, 30, 0, 500_000, _ZONE)),
+        # As Spark 4.3.0, and a FileSink, write what JSON has no number for.
+        (pa.float64(), '"Infinity"', math.inf),
+        (pa.list_(pa.float32()), '["-Infinity", 1.5, 2, "INF"]', [-math.inf, 1.5, 2, math.inf]),
+        (
+            pa.list_(pa.float64()),
+            '["INF", 1e17, 12345678901234567890]',
+            [math.inf, 1e17, 12345678901234567890.0],
+        ),
+        (
+            pa.map_(pa.float64(), pa.timestamp("us")),
+            '{"1.5": "2020-01-01T00:00"}',
+            [(1.5, datetime(2020, 1, 1))],
+        ),
         (pa.map_(pa.date32(), pa.int64()), '{"2020-01-01": 1}', [(date(2020, 1, 1), 1)]),
         (
             pa.map_(pa.timestamp("us"), pa.int64()),
@@ -291,6 +310,12 @@ def test_text_is_what_the_column_of_json_is_of(kind: pa.DataType, text: str, val
         (pa.duration("us"), "5"),
         (pa.duration("us"), "1.5"),
         (pa.float64(), "true"),
+        (pa.float64(), '"1.5"'),
+        (pa.float64(), '"nan"'),
+        (_UTC, '"2020-01-01"'),
+        (_UTC, '"2020-01-01T10:001"'),
+        (_UTC, '"2020-01-01T10:00.5"'),
+        (pa.time64("us"), '"10"'),
         (pa.int64(), "9007199254740993.5"),
         (pa.int64(), "9223372036854775808.0"),
         (pa.int64(), "1e999999999"),
@@ -341,6 +366,8 @@ def test_json_is_read_as_spark_reads_it(sc: SparkContext) -> None:
         '{"price": "99999999.99", "n": 9223372036854775807, "other": [1]}',
         '{"at": "9999-12-31T23:59:59.9999999Z", "ntz": "1969-12-31T23:59:59.9999999"}',
         '{"ratio": 100000000000000000000, "low": -3.4028235e38}',
+        '{"ratio": "Infinity", "low": "-INF", "ntz": "2020-06-01T12:00"}',
+        '{"ratio": "+INF", "low": "-Infinity"}',
     ]
     spark = SparkSession(sc)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
