@@ -85,7 +85,7 @@ class PostgresServer:
         subprocess.run(command, check=True, capture_output=True, timeout=HANG_S, user=_USER)
 
     def start(self, **settings: Any) -> None:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it takes connections, and what they write."""
         assert self._process is None
         self._settings |= settings
         command = [self.binaries / "postgres", "-D", self.data, "-p", str(self.port)]
@@ -101,8 +101,11 @@ class PostgresServer:
         end_s = time.monotonic() + HANG_S
         while True:
             try:
-                return self.connect().close()
-            except psycopg.OperationalError:
+                with self.connect() as connection:
+                    # It takes connections before it has ended a recovery.
+                    connection.execute("CREATE TEMPORARY TABLE written ()")
+                return
+            except (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction):
                 if self._process.poll() is not None or time.monotonic() > end_s:
                     said = (self.folder / "server.log").read_text()[-3000:]
                     raise AssertionError(f"the server does not come up: {said}") from None
