@@ -20,7 +20,6 @@ from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
@@ -455,21 +454,14 @@ class AvroFormat(ValueFormat):
         Raises:
             ValueError: It is none of Avro's.
         """
-        from fastavro.schema import UnknownType, load_schema
-
         text: str = found.schema_str
         if (kind := found.schema_type or "AVRO") != "AVRO":
             raise ValueError(f"the registry has a schema of {kind} there, not of Avro")
         if not found.references:
             return text
-        texts = {"": text}
+        texts: dict[str, str] = {}
         self._add_references(found, texts)
-        repository = SimpleNamespace(load=lambda name: json.loads(texts[name]))
-        try:
-            whole = load_schema("", repo=repository)
-        except (LookupError, UnknownType) as error:
-            raise ValueError(f"a schema refers to one that it does not name: {error}") from None
-        return json.dumps({name: part for name, part in whole.items() if name[:2] != "__"})
+        return json.dumps(_with_references(json.loads(text), texts, set(), ""))
 
     def _add_references(self, found: Any, texts: dict[str, str]) -> None:
         for each in found.references or ():
@@ -629,6 +621,45 @@ def _parse(text: str) -> Any:
         raise ValueError(typed_text(error)) from None
 
 
+def _with_references(schema: Any, texts: Mapping[str, str], defined: set[str], space: str) -> Any:
+    """Return a schema in which each type that it refers to stands where it is named first.
+
+    fastavro's `load_schema` defines a type again that two of the others refer to.
+
+    Args:
+        schema: As it stands in JSON.
+        texts: The types that schemas refer to, by their names.
+        defined: The names that have been defined so far; those of the schema are added.
+        space: The namespace that it stands in.
+    """
+    if isinstance(schema, list):
+        return [_with_references(each, texts, defined, space) for each in schema]
+    if isinstance(schema, str):
+        name = f"{space}.{schema}" if space and "." not in schema else schema
+        if name in defined or name not in texts:
+            return schema
+        found = json.loads(texts[name])
+        if isinstance(found, dict):
+            found.setdefault("namespace", "")  # It has not the one of who refers to it.
+        return _with_references(found, texts, defined, "")
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    own = made.get("name")
+    if isinstance(own, str):
+        space = own.rpartition(".")[0] or made.get("namespace", space)
+        defined.add(f"{space}.{own}" if space and "." not in own else own)
+    for part in ("type", "items", "values"):
+        if part in made:
+            made[part] = _with_references(made[part], texts, defined, space)
+    if "fields" in made:
+        made["fields"] = [
+            {**each, "type": _with_references(each["type"], texts, defined, space)}
+            for each in made["fields"]
+        ]
+    return made
+
+
 def _read_defaults(schema: Any, known: dict[str, Any]) -> None:
     """Make the defaults in a schema what values would be that were read.
 
@@ -654,7 +685,7 @@ def _read_defaults(schema: Any, known: dict[str, Any]) -> None:
             if "default" in field:
                 try:
                     field["default"] = _default(field["type"], field["default"], known)
-                except (TypeError, AttributeError, ValueError):
+                except (TypeError, AttributeError, ValueError, LookupError, ArithmeticError):
                     name, default = field["name"], field["default"]
                     raise ValueError(f"the default of {name} is none: {default!r:.80}") from None
 

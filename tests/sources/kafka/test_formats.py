@@ -55,6 +55,29 @@ REFERENCES = {
     json.dumps(ORDER): [{"name": "n.Money", "subject": "money", "version": 4}],
     json.dumps(MONEY): [{"name": "n.Currency", "subject": "currency", "version": 5}],
 }
+# Events of several types are in one topic so.
+PAID = {"type": "record", "name": "n.Paid", "fields": [{"name": "total", "type": "n.Money"}]}
+PLACE = {"type": "record", "name": "Place", "fields": [{"name": "code", "type": "string"}]}
+SENT = {
+    "type": "record",
+    "name": "Sent",
+    "namespace": "n",
+    "fields": [
+        {"name": "cost", "type": {"type": "array", "items": "Money"}},
+        {"name": "of", "type": ["null", "Currency"], "default": None},
+    ],
+}
+EVENTS = ["n.Sent", "n.Paid", "Place"]
+REFERENCES[json.dumps(PAID)] = REFERENCES[json.dumps(ORDER)]
+REFERENCES[json.dumps(SENT)] = [
+    *REFERENCES[json.dumps(ORDER)],
+    *REFERENCES[json.dumps(MONEY)],
+]
+REFERENCES[json.dumps(EVENTS)] = [
+    {"name": "n.Sent", "subject": "sent", "version": 1},
+    {"name": "n.Paid", "subject": "paid", "version": 1},
+    {"name": "Place", "subject": "place", "version": 1},
+]
 ID = pa.schema([("id", pa.int64())])
 
 
@@ -136,6 +159,12 @@ def registry() -> Iterator[str]:
                 "/subjects/money/versions/4": MONEY,
                 "/subjects/currency/versions/5": CURRENCY,
                 "/schemas/ids/4": "message Order {}",
+                "/schemas/ids/5": EVENTS,
+                "/subjects/sent/versions/1": SENT,
+                "/subjects/sent-value/versions/latest": SENT,
+                "/subjects/paid/versions/1": PAID,
+                "/subjects/paid-value/versions/latest": PAID,
+                "/subjects/place/versions/1": PLACE,
             }
             path = self.path.split("?")[0]
             schema = schemas.get(path)
@@ -201,6 +230,20 @@ def test_avro_whose_schema_refers_to_others_of_the_registry_is_read(registry: st
     assert errors == [None, "the registry has a schema of PROTOBUF there, not of Avro"]
     with pytest.raises(ValueError, match="no schema of the subject 'other'"):
         AvroFormat(registry={"url": registry}, subject="other")
+
+
+def test_avro_of_one_of_several_types_that_share_another_is_read(registry: str) -> None:
+    """The schema is a union of references, two of which refer to the same type."""
+    paid = AvroFormat(registry={"url": registry}, subject="paid-value")
+    sent = AvroFormat(registry={"url": registry}, subject="sent-value")
+    begin, five = b"\0\0\0\0\5", b"\x0a\x02"  # five cents, USD
+    both = [begin + b"\0\2" + five + b"\0\2\2", begin + b"\2" + five, begin + b"\4\2x"]
+    value = {"cents": 5, "of": "USD"}
+    assert read(sent, both[:1])[0] == [{"cost": [value], "of": "USD"}]
+    values, corrupt, errors = read(paid, both)
+    assert values == [None, {"total": value}, None]
+    assert corrupt == [both[0], None, both[2]]
+    assert "its schema 5 does not fit" in errors[2]
 
 
 def test_avro_without_a_registry_has_logical_types() -> None:
@@ -342,6 +385,12 @@ def _with_field(kind: Any) -> str:
         ('{"type": "record", "name": "R", "fields": []}', "no fields"),
         (
             _with_field("bytes").replace('"bytes"', '"bytes", "default": "\\u0100"'),
+            "the default of a is none",
+        ),
+        (
+            _with_field(
+                {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}]}
+            ).replace('"name": "a"', '"default": {}, "name": "a"'),
             "the default of a is none",
         ),
         (_with_field(["int", "string"]), "a union of 2 types has no column"),
