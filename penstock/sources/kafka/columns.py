@@ -27,7 +27,8 @@ COLUMNS = pa.schema(
 )
 """The columns, without headers."""
 
-_LAST_MS = (2**63 - 1) // 1000
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Of the years that Python has: a row could not be made of another time."""
 _PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = pa.field("headers", pa.list_(_PAIR))
 """The column of headers, which is null for records that have none."""
@@ -47,8 +48,8 @@ def arrays(
     Args:
         partition: Topic and number.
         offsets: Of each record.
-        milliseconds: Timestamps since the epoch; one that is no time in microseconds, as of a
-            producer that counts nanoseconds, is null in its column.
+        milliseconds: Timestamps since the epoch; one that is in none of the years 1 to 9999, as
+            of a producer that counts microseconds, is null in its column.
         kinds: The kinds of the timestamps: 0 from the producer, 1 from the broker.
         keys: Of each record.
         values: Of each record.
@@ -56,7 +57,7 @@ def arrays(
     """
     topic, number = partition
     count = len(offsets)
-    is_time = (milliseconds <= _LAST_MS) & (milliseconds >= -_LAST_MS)
+    is_time = (milliseconds <= _LAST_MS) & (milliseconds >= _FIRST_MS)
     microseconds = pa.array(np.where(is_time, milliseconds, 0) * 1000, mask=~is_time)
     return {
         "key": pa.array(keys, pa.binary(), size=count),

@@ -407,16 +407,24 @@ def test_a_format_needs_a_schema() -> None:
         AvroFormat(registry={"url": "http://127.0.0.1:1"})
 
 
-def test_a_timestamp_that_is_no_time_in_microseconds_is_null() -> None:
-    milliseconds = np.array([0, 1_577_836_800_123, -1, 1_577_836_800_123_456_789, -(2**63)])
+def test_a_timestamp_that_is_no_time_of_python_is_null() -> None:
+    """No row could be made of it, as of a producer that counts microseconds or nanoseconds."""
+    last = 253_402_300_799_999
+    milliseconds = np.array(
+        [
+            *(0, 1_577_836_800_123, -1, last),
+            *(last + 1, 1_577_836_800_123_456, 1_577_836_800_123_456_789, -(2**63)),
+        ]
+    )
     columns = arrays(
         ("t", 0),
-        np.arange(5),
+        np.arange(8),
         milliseconds,
-        np.zeros(5, np.int32),
-        *([b""] * 5, [b""] * 5, [()] * 5),
+        np.zeros(8, np.int32),
+        *([b""] * 8, [b""] * 8, [()] * 8),
     )
+    assert columns["timestamp"].to_pylist()[4:] == [None] * 4
     assert columns["timestamp"].cast(pa.int64()).to_pylist() == [
-        *(0, 1_577_836_800_123_000, -1000),
-        *(None, None),
+        *(0, 1_577_836_800_123_000, -1000, last * 1000),
+        *[None] * 4,
     ]
