@@ -134,6 +134,7 @@ class ReceiverSupervisor:
         self._storage: BlockStore | None = None
         self._generator: BlockGenerator | None = None
         self._helpers: list[UserCall] = []
+        self._server_help: UserCall | None = None
         self._releasing = EventLoop(f"release-{self.stream_id}", self._on_release_failed)
         self._on_stop_by_s = 0.0
         self._thread = OwnedThread(self._run, f"supervisor-{self.stream_id}")
@@ -301,6 +302,8 @@ class ReceiverSupervisor:
 
         It is tried until there is one: it may be killed, or the host be short of memory for now.
         """
+        if self._server_help is not None and not self._server_help.join(0):
+            return  # It is tried.
 
         def start() -> None:
             for pause_s in chain(_BLOCK_SERVER_PAUSES_S, repeat(_BLOCK_SERVER_PAUSES_S[-1])):
@@ -313,19 +316,20 @@ class ReceiverSupervisor:
                 if self._clock.wait(self._attempt.stopping, pause_s):
                     return
 
-        self._help("block-server", start, self._on_block_server_failed)
+        self._server_help = self._help("block-server", start, self._on_block_server_failed)
 
     def _on_block_server_failed(self, error: BaseException) -> None:
         self.report_error(f"No block server for other hosts: {error}", error)
 
     def _help(
         self, name: str, work: Callable[[], object], on_error: Callable[[BaseException], None]
-    ) -> None:
+    ) -> UserCall:
         """Do in a thread what may take long or wait, so that a stop is not held up."""
         call = UserCall(f"receiver-{self.stream_id}-{name}", work, on_error)
         self._helpers = [helper for helper in self._helpers if not helper.join(0)]
         self._helpers.append(call)
         call.start()
+        return call
 
     def _register(self) -> bool:
         """Register; make the generator the first time. False: the attempt is to end."""

@@ -51,6 +51,10 @@ _SERVER_GRACE_S = 1.0
 _RECEIVER_GRACE_S = 1.0
 """How long a receiver may be away before the user is told: mostly its job has ended, too."""
 
+_SERVER_LOOK_S = 30.0
+"""How long a receiver may take to start another, until it is asked again: one that was only stopped
+may be killed later."""
+
 _LOST_HOST_S = 5.0
 """How often a lost host is checked for new executors."""
 
@@ -308,7 +312,7 @@ class Control:
             # It may only have lost its connection; give it a moment to come back.
             self._later(_SERVER_GRACE_S, lambda: self._replace_block_server(host))
 
-    def _replace_block_server(self, host: str) -> None:
+    def _replace_block_server(self, host: str, asked: int = 0) -> None:
         if self._block_servers.is_served(host) or not self._is_started():
             return
         peer = self._receivers.peer_on(host)
@@ -320,8 +324,18 @@ class Control:
             )
             self._serve_again(host)
             return
-        _log.warning("the block server of %s is gone; a receiver there starts another", host)
+        if not asked:
+            _log.warning("the block server of %s is gone; a receiver there starts another", host)
+        elif asked == 1:
+            _log.warning(
+                "the block server of %s has not come back for %g s, and there is no other: is its "
+                "process stopped? What only that host has is read on others once it goes on, or "
+                "is killed",
+                host,
+                _SERVER_LOOK_S,
+            )
         peer.send(EnsureBlockServer())
+        self._later(_SERVER_LOOK_S, lambda: self._replace_block_server(host, asked + 1))
 
     def _serve_again(self, host: str) -> None:
         """Have a task start a block server on a host with neither one nor a receiver, once it can.

@@ -401,6 +401,33 @@ def test_the_block_server_is_ensured_at_the_start_and_when_the_driver_asks(
     assert running.join() is None, "without a block server the receiver goes on"
 
 
+def test_a_block_server_is_started_by_one_thread_however_often_the_driver_asks(
+    tracker: Tracker, shared: Shared, tmp_path: Path
+) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def ensure(launch: ReceiverLaunch) -> None:
+        begun.release()
+        assert go_on.wait(WAIT_S)
+
+    running = Running(
+        Quiet(shared),
+        tracker,
+        tmp_path,
+        replace(SETTINGS, memory_dir=str(tmp_path)),
+        ensure_block_server=ensure,
+    )
+    shared.wait_for("onStart")
+    assert begun.acquire(timeout=WAIT_S)
+    for _ in range(3):
+        tracker.send(EnsureBlockServer())
+    tracker.send(StopReceiver())
+    tracker.wait_for_count(DeregisterReceiver, 1)
+    go_on.set()
+    assert running.join() is None
+    assert not begun.acquire(blocking=False)
+
+
 def test_a_full_disk_ends_nothing_and_loses_nothing(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -819,6 +819,29 @@ def test_a_lost_block_server_is_replaced_by_a_receiver_of_its_host(tmp_path: Pat
         assert "127.0.0.1" in tracker.block_access.servers
 
 
+def test_a_receiver_is_asked_for_a_block_server_until_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One whose process is only stopped keeps others from starting, and may be killed later."""
+    monkeypatch.setattr(_control, "_SERVER_LOOK_S", 0.05)
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        attempt = cluster.next_attempt()
+        attempt.register()
+        client, _ = register_block_server(attempt, "127.0.0.1")
+        client.close()
+        for _ in range(4):
+            assert attempt.next_message() == EnsureBlockServer()
+        register_block_server(attempt, "127.0.0.1")
+        while tracker._block_servers.is_lost("127.0.0.1"):
+            threading.Event().wait(0.01)
+        told = [each for each in caplog.messages if "the block server of 127.0.0.1" in each]
+        assert [each.partition(" 127.0.0.1 ")[2][:21] for each in told[:2]] == [
+            "is gone; a receiver t",
+            "has not come back for",
+        ]
+        assert len(told) == 2
+
+
 def test_a_block_server_that_died_while_no_receiver_ran_is_replaced_by_the_next(
     tmp_path: Path,
 ) -> None:
