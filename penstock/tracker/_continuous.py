@@ -57,6 +57,9 @@ _STOP_S = 10.0
 _LEASES = 2
 """After so many leases without a connection a task has ended by itself, or never will."""
 
+_LATE_START_S = 20.0
+"""After so long it is told that a task has not started."""
+
 _MADE_BY = "continuous"
 """In place of a receiver's class in dead letters."""
 
@@ -147,6 +150,24 @@ class ContinuousStreams:
         self._loop.start()
         for job in self._jobs.values():
             job.start()
+        self._watch_starts()
+
+    def _watch_starts(self, before: frozenset[tuple[str, int, str]] = frozenset()) -> None:
+        """Tell of tasks that do not start: their stream stands still."""
+        streams = self._streams.values()
+        waiting = frozenset(
+            (epochs.name, *found) for epochs in streams for found in epochs.not_begun()
+        )
+        if late := sorted(waiting & before):
+            shown = ", ".join(f"task {number} of {name}" for name, number, _ in late)
+            self._limited_log.log(
+                f"{len(late)} of {len(self._jobs)} tasks of continuous streams have waited for "
+                f"more than {_LATE_START_S:g} s to start ({shown}): each needs a free core of "
+                "Spark, and a Python that has imported what it needs",
+                like="late starts",
+            )
+        if not all(epochs.is_over() for epochs in streams):
+            self._later(_LATE_START_S, partial(self._watch_starts, waiting), self._loop)
 
     def jobs_left(self) -> int:
         """Return how many tasks run, or are about to."""

@@ -72,6 +72,7 @@ class _Task:
         failures: Its failures since the last epoch.
         has_failed: Whether that of the newest attempt is among them.
         has_job: Whether the job of the newest attempt has not ended.
+        has_begun: Whether the newest attempt has subscribed.
     """
 
     attempt: str = ""
@@ -81,6 +82,7 @@ class _Task:
     failures: int = 0
     has_failed: bool = False
     has_job: bool = False
+    has_begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,7 @@ class Epochs:
         with self._changed:
             task = self._tasks[number]
             task.attempt, task.peer, task.has_failed = attempt, None, False
-            task.has_job = True
+            task.has_job, task.has_begun = True, False
             # What it had prepared was in its memory.
             task.prepared = min(task.prepared, self._epoch.number)
 
@@ -259,7 +261,7 @@ class Epochs:
             if task is None or self._is_over:
                 answer(Refused(f"attempt {message.attempt} of task {message.task} was replaced"))
                 return
-            task.peer = peer
+            task.peer, task.has_begun = peer, True
             _log.info(
                 "Task %d of continuous stream %s runs on %s (process %d)",
                 message.task,
@@ -441,6 +443,14 @@ class Epochs:
         with self._changed:
             task = self._tasks[number]
             return task.attempt == attempt and task.has_job and not self._is_over
+
+    def not_begun(self) -> list[tuple[int, str]]:
+        """Return the tasks, and their attempts, that are to run and have not subscribed."""
+        with self._changed:
+            if self._is_over:
+                return []
+            tasks = enumerate(self._tasks)
+            return [(at, each.attempt) for at, each in tasks if each.has_job and not each.has_begun]
 
     def _task_of(
         self, message: SubscribeTask | EpochPrepared | EpochCommitted | TaskFailed

@@ -6,6 +6,7 @@ without threads: it takes the messages that it was sent, one at a time, when the
 
 from __future__ import annotations
 
+import queue
 import random
 from collections import Counter, deque
 from collections.abc import Callable
@@ -14,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from penstock.clock import SystemClock
 from penstock.continuous import ContinuousOperation, Epoch, FunctionSink
+from penstock.settings import Settings
 from penstock.tracker import LedgerError
+from penstock.tracker._continuous import ContinuousStreams
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._epochs import MOST_BLOCKS, Epochs
 from penstock.tracker._events import EpochEvent
@@ -33,8 +37,10 @@ from penstock.wire.messages import (
     TaskBlocks,
     TaskFailed,
 )
+from tests.bounds import HANG_S
 from tests.tracker.ledger_cases import attempt_name
 from tests.tracker.place_cases import Case
+from tests.tracker.tracker_cases import ThreadCluster
 
 
 def operation(parallelism: int = 1, attempts: int = 3) -> ContinuousOperation:
@@ -325,6 +331,77 @@ def test_an_attempt_that_lost_its_connection_is_looked_for_until_its_job_ends(
     assert driver.epochs.has_job(1, other.attempt)
     driver.epochs.stop()
     assert not driver.epochs.has_job(1, other.attempt)
+
+
+def test_an_attempt_has_not_begun_until_it_subscribes(tmp_path: Path) -> None:
+    driver, (task, _) = started(Case(tmp_path, 2), 2)
+    assert driver.epochs.not_begun() == []
+    driver.epochs.gone(task)  # type: ignore[arg-type]
+    assert driver.epochs.not_begun() == []
+    driver.epochs.job_ended(0)
+    new = Task(driver, 0)
+    assert driver.epochs.not_begun() == [(0, new.attempt)]
+    driver.epochs.stop()
+    assert driver.epochs.not_begun() == []
+
+
+class Silent:
+    """The driver's end of a connection over which nothing comes."""
+
+    is_connected = True
+
+    def send(self, message: Message) -> None:
+        pass
+
+
+def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ThreadCluster()
+    timers: queue.SimpleQueue[tuple[float, Callable[[], None]]] = queue.SimpleQueue()
+    nothing: Any = None
+    settings = Settings()
+    streams = ContinuousStreams(
+        {0: ("clicks", operation(2), b"")},
+        Case(tmp_path, 2).ledger.places,
+        cluster=cluster,
+        settings=settings,
+        clock=SystemClock(),
+        listeners=nothing,
+        access=lambda: nothing,
+        letters=None,
+        locations=lambda stream_id: (),
+        later=lambda delay_s, function, loop: timers.put((delay_s, function)),
+        on_logged=lambda stream_id: None,
+        release=lambda: None,
+        on_given_up=lambda stream_id, message, error: None,
+        lost=frozenset(),
+    )
+    streams.start()
+    try:
+        both: list[Any] = [cluster.next_attempt().launch for _ in range(2)]
+        launched = {each.task: each for each in both}
+        peer: Any = Silent()
+        answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        streams.take(peer, SubscribeTask(0, 0, launched[0].attempt, "host", 1), answers.put)
+        assert isinstance(answers.get(timeout=HANG_S), Subscribed)
+        for _ in range(2):
+            timers.get(timeout=HANG_S)[1]()
+        assert "1 of 2 tasks of continuous streams have waited for more than 20 s" in caplog.text
+        assert "(task 1 of clicks)" in caplog.text
+        timers.get(timeout=HANG_S)
+        streams.disconnected(peer)
+        delay_s, end = timers.get(timeout=HANG_S)
+        assert delay_s == 2 * settings.block_server_lease_s
+        end()
+        assert len(cluster.cancelled) == 1
+        assert cluster.next_attempt().launch.task == 0
+        assert "lost its connection, and has not ended since" in caplog.text
+        end()
+        assert len(cluster.cancelled) == 1
+    finally:
+        streams.stop(0.0)
+    assert cluster.ended_all()
 
 
 def fail(driver: Driver) -> Task:
