@@ -90,7 +90,8 @@ def message_of(descriptors: bytes, name: str) -> type[Any]:
 
 
 def _micros(found: Any) -> int:
-    return int(found.seconds * 1_000_000 + found.nanos // 1000)
+    """Return a `Duration` or `Timestamp`; what is beyond the microsecond is cut off."""
+    return int(found.seconds * 1_000_000 + int(found.nanos / 1000))
 
 
 def _micros_of_time(found: Any) -> int:

@@ -394,6 +394,27 @@ def test_a_class_of_protoc_is_read_with_its_imports_enumerations_and_maps() -> N
     assert row["syntax"] == "99"
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [(0, -1), (0, -1_999), (-1, -1_500), (1, 1_999)])
+def test_a_duration_of_protobuf_is_cut_to_the_microsecond_as_protobuf_does(
+    seconds: int, nanos: int
+) -> None:
+    # protobuf 7.36.2, Duration.ToTimedelta: towards zero, also of a negative one.
+    sent = duration_pb2.Duration(seconds=seconds, nanos=nanos)
+    wrapper = descriptor_pb2.FileDescriptorProto(name="took.proto", syntax="proto3")
+    wrapper.dependency.append(duration_pb2.DESCRIPTOR.name)
+    message = wrapper.message_type.add(name="M")
+    message.field.add(
+        name="took", number=1, type=11, label=1, type_name=".google.protobuf.Duration"
+    )
+    files = descriptor_pb2.FileDescriptorSet()
+    duration_pb2.DESCRIPTOR.CopyToProto(files.file.add())
+    files.file.append(wrapper)
+    made = ProtobufFormat("M", files.SerializeToString())
+    data = b"\x0a" + bytes([sent.ByteSize()]) + sent.SerializeToString()
+    read = made.read(pa.array([data]))
+    assert read.values.to_pylist() == [{"took": sent.ToTimedelta()}]
+
+
 def test_times_durations_wrappers_and_maps_of_protobuf_are_columns() -> None:
     files = descriptor_pb2.FileDescriptorSet()
     for module in (timestamp_pb2, duration_pb2, wrappers_pb2):
