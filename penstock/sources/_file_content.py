@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
+import io
 import lzma
 import mmap
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -97,10 +97,64 @@ class PlainContent:
         os.close(self._file)
 
 
+class _XzStreams:
+    """The streams of an ``.xz`` file, one after another, to the file's end.
+
+    Python's `lzma.open` ends without a word at what follows a stream and is none: at the zeros that
+    may stand there ("Stream Padding", The .xz File Format 1.2.1, 2.2), and at what is damaged.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = io.FileIO(path)
+        self._unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self._is_over = False
+
+    def read(self, size: int) -> bytes:
+        """Return some of the next bytes; none at the end.
+
+        Raises:
+            EOFError, lzma.LZMAError: The file ends early, or is damaged.
+            OSError: It cannot be read.
+        """
+        found = b""
+        while not found and not self._is_over:
+            packed = self._file.read(_STEP) if self._unpack.needs_input else b""
+            if self._unpack.eof:
+                packed = self._begin_of_next()
+                self._is_over = not packed
+                self._unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+            elif self._unpack.needs_input and not packed:
+                raise EOFError("it ends within a stream")
+            found = self._unpack.decompress(packed, size)
+        return found
+
+    def _begin_of_next(self) -> bytes:
+        """Pass over what lies between two streams; return what follows it, none at the end."""
+        rest, zeros = b"", 0
+        part = self._unpack.unused_data or self._file.read(_STEP)
+        while part and not rest:
+            rest = part.lstrip(b"\0")
+            zeros += len(part) - len(rest)
+            part = rest or self._file.read(_STEP)
+        if zeros % 4:
+            raise lzma.LZMAError("what lies between two streams is damaged")
+        return rest
+
+    def close(self) -> None:
+        self._file.close()
+
+
 _OPENERS: dict[str, Any] = {
     ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
+    # Python's `bz2.open` ends without a word at what follows a stream and is none.
+    ".bz2": lambda path: pa.input_stream(path, compression="bz2"),
+    ".xz": _XzStreams,
     ".zst": lambda path: pa.input_stream(path, compression="zstd"),
 }
 COMPRESSED = tuple(_OPENERS)
@@ -125,7 +179,7 @@ class CompressedContent:
         self._go_on = go_on
         status = os.stat(path)
         self.key = status.st_dev, status.st_ino
-        self._stream: IO[bytes] | None = None
+        self._stream: Any = None
         self._place = 0
         self._length = 0
         try:

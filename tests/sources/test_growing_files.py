@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
 import gzip
 import logging
 import logging.handlers
+import lzma
 import os
 import random
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.sources import _growing_file, growing_files
@@ -433,6 +436,39 @@ def test_a_compressed_file_is_stored_when_it_is_whole(
         assert running.records == []
         log.write_bytes(whole)
         assert running.wait_for_records(1000) == lines(0, 1000)
+
+
+def test_every_stream_of_a_compressed_file_is_read(folder: Path) -> None:
+    def zstd(data: bytes) -> bytes:
+        return pa.Codec("zstd").compress(data, asbytes=True)
+
+    # Python 3.11's `lzma.open` ends at the zeros that `xz -dc` (5.4) passes over.
+    skipped = (0x184D2A50).to_bytes(4, "little") + bytes([2, 0, 0, 0]) + b"no"
+    packed = {
+        "gz": gzip.compress(b"one\n") + bytes(512) + gzip.compress(b"two\n"),
+        "bz2": bz2.compress(b"one\n") + bz2.compress(b"two\n"),
+        "xz": lzma.compress(b"one\n") + bytes(512) + lzma.compress(b"two\n") + bytes(4),
+        "zst": zstd(b"one\n") + skipped + zstd(b"two\n") + skipped,
+    }
+    for suffix, data in packed.items():
+        with reading(folder / f"app.log.{suffix}") as running:
+            (folder / f"app.log.{suffix}").touch()
+            (folder / f"app.log.{suffix}").write_bytes(data)
+            assert running.wait_for_records(2) == ["one", "two"], suffix
+            assert not running.errors
+
+
+@pytest.mark.parametrize("suffix", ["bz2", "xz"])
+def test_a_compressed_file_of_which_a_later_stream_is_damaged_is_told_and_not_stored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setattr(growing_files, "_QUIET_S", 0.1)
+    compress = bz2.compress if suffix == "bz2" else lzma.compress
+    damaged = bytes([0xFF, *compress(b"two\n")[1:]])
+    (folder / f"app.log.{suffix}").write_bytes(compress(b"one\n") + damaged)
+    with reading(folder / "app.log*") as running:
+        running.wait_for_error("ends early, or is damaged")
+        assert running.records == []
 
 
 def test_a_last_line_that_never_ended_is_a_dead_letter(folder: Path) -> None:
