@@ -261,8 +261,6 @@ def _loosely(loose: Any, given: Any) -> Any:
     kind = _STRICT[loose]
     if kind is float:
         given = _NO_NUMBERS.get(given, given) if isinstance(given, str) else given
-        # A whole number that was written with an exponent (`_number`).
-        given = float(given) if isinstance(given, Decimal) else given
     elif isinstance(given, str) and (found := _TIME.fullmatch(given)) is not None:
         minutes, seconds, fraction, zone = (part or "" for part in found.groups())
         zone += ":00" if len(zone) == 3 else ""

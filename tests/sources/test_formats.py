@@ -281,6 +281,8 @@ _UTC, _ZONE = pa.timestamp("us", "UTC"), timezone.utc
             [(datetime(2020, 1, 1), 1)],
         ),
         (pa.map_(pa.binary(), pa.int64()), '{"AQI=": 1}', [(b"\1\2", 1)]),
+        (pa.map_(pa.int32(), pa.string()), '{"1": "a"}', [(1, "a")]),
+        (pa.dictionary(pa.int32(), pa.binary()), '"AQI="', b"\1\2"),
         (pa.list_(pa.struct([("at", _UTC)])), '[{"at": null}]', [{"at": None}]),
         (pa.map_(pa.string(), _SIX), '{"a": 1}', [("a", Decimal("1.00"))]),
     ],
@@ -337,6 +339,12 @@ def test_json_that_is_not_of_its_column_is_poison(kind: pa.DataType, text: str) 
     form = JsonFormat(pa.schema([("a", kind)]))
     poison, good = f'{{"a": {text}}}'.encode(), b'{"a": null}'
     assert read(form, [good, poison, good])[1] == [None, poison, None]
+
+
+def test_the_error_of_json_names_the_place() -> None:
+    form = JsonFormat(pa.schema([("at", pa.list_(_UTC))]))
+    (error,) = read(form, [b'{"at": ["2020-01-01T00:00:00Z", "yesterday"]}'])[2]
+    assert error == "Invalid RFC3339 encoded datetime - at `$.at[1]`"
 
 
 @pytest.mark.parametrize(

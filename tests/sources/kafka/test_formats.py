@@ -18,6 +18,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from penstock.sources.formats import _parse
 from penstock.sources.kafka import AvroFormat, JsonFormat, ValueFormat
@@ -176,7 +177,8 @@ def registry() -> Iterator[str]:
             if path == "/schemas/ids/4":
                 told["schemaType"] = "PROTOBUF"
             body = json.dumps(told).encode()
-            self.send_response(404 if schema is None else 200)
+            failing = 503 if path == "/schemas/ids/6" else 404
+            self.send_response(failing if schema is None else 200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -204,18 +206,26 @@ def test_avro_of_a_registry_is_read_as_the_latest_schema(registry: str) -> None:
     made = AvroFormat(registry={"url": registry}, subject="trades-value")
     form = pickle.loads(pickle.dumps(made))
     assert read(form, good)[0] == [{"id": each, "venue": "none"} for each in range(50)]
-    poison = [b"plain", b"\0\0\0\0\7x", good[0] + b"rest", good[0][:-1], good[0][:6]]
+    poison = [b"plain", b"", b"\0\0\0", b"\0\0\0\0\7x", good[0] + b"r", good[0][:-1], good[0][:6]]
     values, corrupt, errors = read(form, [good[7], *poison])
-    assert values == [{"id": 7, "venue": "none"}, *[None] * 5]
+    assert values == [{"id": 7, "venue": "none"}, *[None] * 7]
     assert corrupt == [None, *poison]
     assert errors[1:] == [
-        "it is not in the wire format of a schema registry",
+        *["it is not in the wire format of a schema registry"] * 3,
         "the registry has no schema 7",
-        "4 bytes are left over",
+        "1 bytes are left over",
         "it ends too early",
-        errors[5],
+        errors[7],
     ]
     assert "url" not in repr(form)
+
+
+def test_what_a_registry_that_fails_was_asked_for_is_no_poison(registry: str) -> None:
+    """Its values can be read later."""
+    settings = {"url": registry, "max.retries": 0}
+    form = AvroFormat(json.dumps(READER), registry=settings)
+    with pytest.raises(SchemaRegistryError, match="503"):
+        read(form, [b"\0\0\0\0\6x"])
 
 
 def test_avro_whose_schema_refers_to_others_of_the_registry_is_read(registry: str) -> None:
@@ -273,6 +283,11 @@ def test_avro_of_each_logical_type_is_read_as_what_it_means() -> None:
         "day": ({"type": "int", "logicalType": "date"}, date(1969, 12, 31), None),
         "here": (
             {"type": "long", "logicalType": "local-timestamp-millis"},
+            datetime(1, 1, 1),
+            None,
+        ),
+        "exactly_here": (
+            {"type": "long", "logicalType": "local-timestamp-micros"},
             datetime(1, 1, 1),
             None,
         ),
