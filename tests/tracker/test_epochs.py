@@ -108,7 +108,7 @@ class Task:
             self.driver.world.sink.setdefault(name, own)
         if self.driver.world.chance.random() < 0.2:
             return self.driver.die(self)  # Committed, and the driver does not hear of it.
-        told = EpochCommitted(0, self.number, self.attempt, end.number, len(done))
+        told = EpochCommitted(0, self.number, self.attempt, end.number, len(done), len(done) // 2)
         return self.driver.epochs.committed(told)
 
 
@@ -247,7 +247,9 @@ def test_an_epoch_is_logged_when_all_tasks_have_prepared_and_committed_after(
     run(first)
     run(second)
     assert sorted(map(len, driver.world.sink.values())) == [2, 2]
-    assert driver.epochs.status().committed == 0
+    status = driver.epochs.status()
+    assert status.committed == 0
+    assert (status.records, status.letters) == (4, 2)
 
 
 def test_epochs_go_on_over_drivers_and_the_number_of_tasks_and_anew_in_another_ledger(
