@@ -636,10 +636,7 @@ def _with_references(schema: Any, texts: Mapping[str, str], defined: set[str], s
         name = f"{space}.{schema}" if space and "." not in schema else schema
         if name in defined or name not in texts:
             return schema
-        found = json.loads(texts[name])
-        if isinstance(found, dict):
-            found.setdefault("namespace", "")  # It has not the one of who refers to it.
-        return _with_references(found, texts, defined, "")
+        return _with_references(json.loads(texts[name]), texts, defined, "")
     if not isinstance(schema, dict):
         return schema
     made = dict(schema)
