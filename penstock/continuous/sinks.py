@@ -11,7 +11,7 @@ import contextlib
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -244,23 +244,27 @@ def _write_arrow(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
 
 
 def _write_jsonl(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
+    for batch in batches:
+        file.writelines(row + b"\n" for row in json_rows(batch))
+
+
+def json_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield each row as a JSON object, as Spark's writer of JSON has it.
+
+    Raises:
+        SinkError: Two columns have one name.
+    """
     import json
 
-    for batch in batches:
-        names = batch.schema.names
-        if len(set(names)) < len(names):
-            raise SinkError(
-                f"two columns have one name, which JSON cannot have: {names}; rename one"
-            )
-        columns = [
-            [_as_json(value, column.type) for value in column.to_pylist()]
-            for column in batch.columns
-        ]
-        for row in zip(*columns, strict=True):
-            line = json.dumps(
-                dict(zip(names, row, strict=True)), ensure_ascii=False, allow_nan=False
-            )
-            file.write(line.encode() + b"\n")
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        raise SinkError(f"two columns have one name, which JSON cannot have: {names}; rename one")
+    columns = [
+        [_as_json(value, column.type) for value in column.to_pylist()] for column in batch.columns
+    ]
+    for row in zip(*columns, strict=True):
+        line = dict(zip(names, row, strict=True))
+        yield json.dumps(line, ensure_ascii=False, allow_nan=False).encode()
 
 
 def _as_json(value: Any, kind: pa.DataType) -> Any:

@@ -65,6 +65,9 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 ``executor-allocation``, and those of the tracker.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pyspark import StorageLevel
 
 from penstock.continuous import DatabaseSink, Epoch, FileSink, FunctionSink, Sink, SinkError
@@ -108,6 +111,18 @@ from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.tracker import EpochStatus
 from penstock.user_errors import FailedTaskError
 from penstock.wal import LogFolderInUseError
+
+if TYPE_CHECKING:
+    from penstock.sources.kafka.sink import KafkaSink as KafkaSink
+else:
+
+    def __getattr__(name: str) -> object:
+        # It stands with the other sinks, and is of a room above this one: imported when it is asked
+        # for, as its client is.
+        if name != "KafkaSink":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module("penstock.sources.kafka").KafkaSink
+
 
 __all__ = [
     "ArrowStream",

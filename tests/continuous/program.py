@@ -1,7 +1,8 @@
-"""A program of three continuous streams, to be killed: ``python -m tests.continuous.program JSON``.
+"""A program of some continuous streams, to be killed: ``python -m tests.continuous.program JSON``.
 
 One writes Parquet files by two tasks, or three, one a SQLite database, one a file for each epoch by
-a function. With ``kills`` it also kills itself at random steps of an epoch: a task's process around
+a function. With ``kafka`` there are two others instead, which write to topics, one by two tasks or
+three. With ``kills`` it also kills itself at random steps of an epoch: a task's process around
 `prepare` and `commit`, and the driver around what it logs.
 """
 
@@ -27,6 +28,7 @@ from penstock.streaming import (
     Epoch,
     FileSink,
     FunctionSink,
+    KafkaSink,
     Sink,
     StreamingContext,
 )
@@ -36,6 +38,8 @@ from tests.system.program import obey, say
 from tests.system.running import SMALL
 
 STREAMS = ("files", "database", "function")
+TOPICS = ("wide", "narrow")
+WIDE = ("files", "wide")
 
 
 def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -131,13 +135,18 @@ def main(config: dict[str, Any]) -> None:
     sc = SparkContext(conf=conf)
     sc.setLogLevel("OFF")
     ssc = StreamingContext(sc, 1)
-    sinks: dict[str, Sink] = {
-        "files": FileSink(folder / "files"),
-        "database": DatabaseSink(
-            Connect(str(folder / "numbers.db")), "INSERT INTO numbers VALUES (?)"
-        ),
-        "function": FunctionSink(Write(str(folder / "function"))),
-    }
+    sinks: dict[str, Sink]
+    if "kafka" in config:
+        address = {"bootstrap.servers": config["kafka"]}
+        sinks = {name: KafkaSink(config[name], address, value="n") for name in TOPICS}
+    else:
+        sinks = {
+            "files": FileSink(folder / "files"),
+            "database": DatabaseSink(
+                Connect(str(folder / "numbers.db")), "INSERT INTO numbers VALUES (?)"
+            ),
+            "function": FunctionSink(Write(str(folder / "function"))),
+        }
     for name, sink in sinks.items():
         pid_file = str(folder / f"receiver-{name}")
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file)
@@ -145,7 +154,7 @@ def main(config: dict[str, Any]) -> None:
             parsed,
             sink=Killing(sink, config["seed"], config["kills"], str(folder / "kills")),
             epoch=0.05,
-            parallelism=config["parallelism"] if name == "files" else 1,
+            parallelism=config["parallelism"] if name in WIDE else 1,
         )
     if config.get("driver_at"):
         kill_driver_at(*config["driver_at"])

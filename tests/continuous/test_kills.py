@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bounds import HANG_S
-from tests.continuous.program import STREAMS
+from tests.continuous.kafka_topic import values
+from tests.continuous.program import STREAMS, TOPICS, WIDE
+from tests.services.kafka import Kafka
+from tests.sources.kafka.conftest import own, started
 from tests.system.driver_process import DriverProcess, driver_process
+
+__all__ = ["own", "started"]
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -50,14 +55,11 @@ def found(folder: Path) -> dict[str, list[list[int]]]:
     )
 
 
-def totals(folder: Path) -> dict[str, int]:
-    return {name: sum(map(len, parts)) for name, parts in found(folder).items()}
-
-
 def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Random) -> int | None:
     if kind == "receiver":
-        with suppress(OSError, ValueError):
-            return int((folder / f"receiver-{chance.choice(STREAMS)}").read_text())
+        files = sorted(folder.glob("receiver-*"))
+        with suppress(OSError, ValueError, IndexError):
+            return int(chance.choice(files).read_text())
         return None
     word = {"worker": "pyspark/daemon", "executor": "CoarseGrainedExecutorBackend"}[kind]
     pids = [pid for pid, command in driver.processes().items() if word in command.replace(".", "/")]
@@ -76,10 +78,54 @@ def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Ran
 def test_every_sink_is_exact_and_in_order_whatever_is_killed(
     tmp_path: Path, seed: int, master: str, runs: int
 ) -> None:
-    chance = random.Random(seed)
-    count = 6_000 * runs
     with sqlite3.connect(tmp_path / "numbers.db") as connection:
         connection.execute("CREATE TABLE numbers (n INTEGER)")
+    kill(tmp_path, seed, master, runs, lambda: found(tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    ("seed", "master", "runs"),
+    [
+        (5, "local[7]", 4),
+        pytest.param(6, "local-cluster[2,4,1024]", 5, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_kafka_is_exact_and_in_order_whatever_is_killed(
+    tmp_path: Path, started: Kafka, seed: int, master: str, runs: int
+) -> None:
+    topics = {name: started.create_topic() for name in TOPICS}
+    more = {"kafka": started.address, **topics}
+
+    def in_kafka() -> dict[str, list[list[int]]]:
+        return {name: [values(started.address, topic)] for name, topic in topics.items()}
+
+    kill(tmp_path, seed, master, runs, in_kafka, more)
+
+
+def kill(
+    tmp_path: Path,
+    seed: int,
+    master: str,
+    runs: int,
+    found: Callable[[], dict[str, list[list[int]]]],
+    more: dict[str, Any],
+) -> None:
+    """Run the program so often, kill what is of it, and compare what is found with what was given.
+
+    Args:
+        tmp_path: A folder of the test's.
+        seed: Of all choices.
+        master: Where it runs.
+        runs: How often the driver is killed.
+        found: Returns what is there by stream and part.
+        more: What the program is told beside.
+    """
+
+    def totals() -> dict[str, int]:
+        return {name: sum(map(len, parts)) for name, parts in found().items()}
+
+    chance = random.Random(seed)
+    count = 6_000 * runs
     kinds: Sequence[str] = ("worker", "receiver")
     if master.startswith("local-cluster"):
         kinds = (*kinds, "executor")
@@ -90,6 +136,7 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
         "block_s": 0.1,
         "seed": seed,
         "kills": 0.01,
+        **more,
     }
     moments = [
         ["log_epoch", chance.randint(5, 60), True],
@@ -104,8 +151,8 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
         with driver_process(tmp_path, run, module="tests.continuous.program") as driver:
             driver.wait_for("started")
             # Not all at the start, which is slow on a machine that has other things to do.
-            before, end_s = totals(tmp_path), time.monotonic() + 60
-            while totals(tmp_path) == before and driver.process.poll() is None:
+            before, end_s = totals(), time.monotonic() + 60
+            while totals() == before and driver.process.poll() is None:
                 if time.monotonic() > end_s:
                     break
                 time.sleep(0.2)
@@ -122,21 +169,21 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
             with suppress(ProcessLookupError):
                 os.killpg(driver.process.pid, signal.SIGKILL)
             killed["driver"] += 1
-        print(f"run {number}: {moment}, {totals(tmp_path)}")
+        print(f"run {number}: {moment}, {totals()}")
     last = {**config, "kills": 0.0, "parallelism": 2}
     with driver_process(tmp_path, last, module="tests.continuous.program") as driver:
         driver.wait_for("started")
         end_s = time.monotonic() + HANG_S
-        while min(totals(tmp_path).values()) < count:
+        while min(totals().values()) < count:
             assert driver.process.poll() is None, driver.report()
-            assert time.monotonic() < end_s, f"{totals(tmp_path)} {driver.report()}"
+            assert time.monotonic() < end_s, f"{totals()} {driver.report()}"
             time.sleep(0.5)
         driver.stop()
     tally = tmp_path / "kills"
     killed.update(tally.read_text().splitlines() if tally.exists() else ())
     print(f"{killed.total()} kills: {dict(killed)}")
-    for name, parts in found(tmp_path).items():
+    for name, parts in found().items():
         everything = sorted(n for part in parts for n in part)
         assert everything == list(range(count)), name
-        if name != "files":
+        if name not in WIDE:
             assert parts == [everything], name

@@ -1,4 +1,4 @@
-"""Kafka: direct streams, whose batches are ranges of offsets, and a receiver.
+"""Kafka: direct streams, whose batches are ranges of offsets, a receiver, and a sink.
 
 What must hold
 --------------
@@ -32,6 +32,7 @@ Layout
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed
 `_group_watch`       what it looks at once a second: topics' ids, ends, and what keeps it waiting
+`sink`               `KafkaSink`: the other way, for continuous streams; it says what must hold
 `records`, `errors`  what programs see
 ===================  =============================================================================
 
@@ -49,6 +50,7 @@ from penstock.sources.formats import AvroFormat, JsonFormat, ValueFormat
 from penstock.sources.kafka.errors import (
     KafkaCommitError,
     KafkaDataLossError,
+    KafkaFencedError,
     KafkaRefusedError,
     KafkaSourceError,
     KafkaUnavailableError,
@@ -57,6 +59,7 @@ from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD
 from penstock.sources.kafka.receiver import KafkaReceiver
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
+from penstock.sources.kafka.sink import KafkaSink
 from penstock.sources.kafka.strategies import (
     ConsumerStrategies,
     ConsumerStrategy,
@@ -74,11 +77,13 @@ __all__ = [
     "KafkaCommitError",
     "KafkaDStream",
     "KafkaDataLossError",
+    "KafkaFencedError",
     "KafkaParams",
     "KafkaRDD",
     "KafkaReceiver",
     "KafkaRecord",
     "KafkaRefusedError",
+    "KafkaSink",
     "KafkaSourceError",
     "KafkaUnavailableError",
     "KafkaUtils",

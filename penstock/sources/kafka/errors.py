@@ -71,6 +71,28 @@ class KafkaCommitError(KafkaSourceError):
         self.group = group
 
 
+class KafkaFencedError(KafkaSourceError):
+    """Another one writes in the place of this one, whose transaction is not committed.
+
+    Args:
+        name: The transactional id of both.
+        timeout_ms: How long a transaction may be open.
+        what: What the client said.
+
+    Attributes:
+        name: The transactional id of both.
+    """
+
+    def __init__(self, name: str, timeout_ms: int, what: str) -> None:
+        super().__init__(
+            f"another attempt writes as {name} now, or the brokers have ended what this one had (a "
+            f"transaction for longer than transaction.timeout.ms={timeout_ms}, an id that was not "
+            f"used for days): {what}. What it wrote is not committed; the next attempt writes what "
+            "is missing. If this comes again and again, two programs run with copies of a folder"
+        )
+        self.name = name
+
+
 class KafkaDataLossError(KafkaSourceError):
     """Records that should come next are not there any more.
 

@@ -19,6 +19,7 @@ Layout
                  `_kafka_python_client`
 `confluent`      confluent-kafka: librdkafka, some four times as fast; how it is set up is in
                  `_confluent_client`
+`transactions`   what `KafkaSink` needs of confluent-kafka; kafka-python has it not well enough
 ===============  =================================================================================
 """
 

@@ -37,6 +37,7 @@ _LATER = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
+    KafkaError._MSG_TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._RESOLVE,
     KafkaError._WAIT_COORD,
@@ -83,6 +84,19 @@ _DENIED = {
 }
 _UNKNOWN_MEMBER = {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION}
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+
+
+_SHARED = (
+    "bootstrap.",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "socket.",
+    "reconnect.",
+    "client.",
+    "broker.",
+)
+"""Settings that all clients take: each warns of those that only others have."""
 
 
 class ClientLog:
@@ -211,6 +225,11 @@ def masked(error: KafkaException, values: Mapping[str, Any]) -> str:
 
 def settings(params: KafkaParams, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": params.servers, **plain(params.values), **own}
+
+
+def shared_settings(params: KafkaParams) -> dict[str, Any]:
+    """Return those that a client takes that neither reads nor writes records."""
+    return {name: value for name, value in settings(params, {}).items() if name.startswith(_SHARED)}
 
 
 def consumer(params: KafkaParams, own: Mapping[str, Any]) -> Any:

@@ -32,7 +32,7 @@ from penstock.sources.kafka.engines._confluent_client import (
     masked,
     ours,
     plain,
-    settings,
+    shared_settings,
     translated,
     translated_errors,
 )
@@ -72,18 +72,6 @@ _OTHER_NAMES = {
 }
 
 _SLICE_S = 1.0
-_FOR_ADMIN = (
-    "bootstrap.",
-    "security.",
-    "sasl.",
-    "ssl.",
-    "socket.",
-    "reconnect.",
-    "client.",
-    "broker.",
-)
-"""Settings that an administrator takes: it warns of those that only consumers have."""
-
 _ASK_S = 5.0
 _MOST = 20_000
 _log = logging.getLogger("penstock.sources.kafka")
@@ -153,13 +141,9 @@ class _Driver(DriverConnection):
         self, params: KafkaParams, timeout_s: float, is_closed: Callable[[], bool]
     ) -> None:
         self._params = params
-        given = {
-            name: value
-            for name, value in settings(params, {}).items()
-            if name.startswith(_FOR_ADMIN)
-        }
         self._refusals = Refusals(params)
-        self._admin = AdminClient({**given, "error_cb": self._refusals}, logger=client_log)
+        given = {**shared_settings(params), "error_cb": self._refusals}
+        self._admin = AdminClient(given, logger=client_log)
         level = params.values.get("isolation.level", "read_uncommitted")
         self._isolation = (
             IsolationLevel.READ_COMMITTED
@@ -507,7 +491,8 @@ class Confluent(Engine):
     def check(self, values: Mapping[str, Any]) -> None:
         try:
             # Without an address it connects to nothing.
-            confluent_kafka.Consumer({**plain(values), "group.id": "penstock"}).close()
+            given = {**plain(values), "group.id": "penstock", "log_level": 0}
+            confluent_kafka.Consumer(given).close()
         except KafkaException as error:
             raise ValueError(masked(error, values)) from None
         except (TypeError, ValueError) as error:
