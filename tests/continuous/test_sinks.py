@@ -101,6 +101,18 @@ def test_what_a_task_left_that_is_no_more_goes_once_its_epoch_is_over(tmp_path: 
     assert len(seen(tmp_path)) == 2
 
 
+def test_what_another_stream_has_not_finished_in_the_folder_stays(tmp_path: Path) -> None:
+    other, theirs = FileSink(tmp_path), Epoch("b" * 32, 0, 0, "c" * 32)
+    other.open(theirs.source, 0)
+    other.prepare(theirs, batches(2))
+    sink = opened(FileSink(tmp_path))
+    for number in range(2):
+        sink.prepare(epoch(number), batches(1))
+        sink.commit(epoch(number), batches(1))
+    other.commit(theirs, batches(2))
+    assert len(list(tmp_path.iterdir())) == len(seen(tmp_path)) == 3
+
+
 def test_a_part_without_rows_is_no_file(tmp_path: Path) -> None:
     sink = opened(FileSink(tmp_path))
     sink.prepare(epoch(), [])

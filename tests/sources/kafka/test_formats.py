@@ -319,6 +319,8 @@ def test_avro_defaults_are_what_values_would_be(registry: str) -> None:
             {"name": "b", "type": {"type": "fixed", "name": "F", "size": 1}, "default": "\u00fe"},
         ],
     }
+    fields_of_part = [{"name": "b", "type": "bytes", "default": "\u00fe"}]
+    part = {"type": "record", "name": "P", "fields": fields_of_part}
     given: list[tuple[Any, Any, Any]] = [
         ("bytes", "\u00ff\u0001", b"\xff\x01"),
         (["bytes", "null"], "\u00ff", b"\xff"),
@@ -332,6 +334,7 @@ def test_avro_defaults_are_what_values_would_be(registry: str) -> None:
         ("string", "\u00ff", "\u00ff"),
         (inner, {}, {"z": 3, "b": b"\xfe"}),
         ("Q", {"b": "\u00fd"}, {"z": 3, "b": b"\xfd"}),
+        ({"type": "array", "items": part}, [{}], [{"b": b"\xfe"}]),
         ({"type": "long", "logicalType": "timestamp-micros"}, 1, datetime(1970, 1, 1, 0, 0, 0, 1)),
     ]
     fields = [
