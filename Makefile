@@ -19,7 +19,9 @@ with    = $(VENV)/.with-$(1)-$(SUM)
 install = UV_LINK_MODE=hardlink $(BIN)/python -m uv pip install --quiet --python $(BIN)/python $(1) \
     || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(1)
 # A file's tests run in one process, in the order of `tests/conftest.py`.
-PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder
+# When one of them dies the run ends: pytest-xdist 3.8 waits for ever for what that one had left.
+PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder \
+    --max-worker-restart 0
 # Spark's Python workers must be the Python that the driver is.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 # Many processes import the same modules: each would compile them again if that were left out.
