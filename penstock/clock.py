@@ -11,6 +11,9 @@ import threading
 import time
 from typing import Protocol
 
+YEARS_S = range(-62_135_596_800, 253_402_300_800)
+"""Seconds since 1970 in the years 1 to 9999, which are those of Python and of Spark."""
+
 
 class Clock(Protocol):
     """What a part may ask of time."""

@@ -25,6 +25,7 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
+from penstock.clock import YEARS_S
 from penstock.errors import PenstockError, typed_text
 from penstock.sources._client_session import ClientSession, RefusedError
 from penstock.sources._urls import trusting
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 _CONNECT_S = 10.0
 _STEP_S = 1.0
 _ID_BYTES = 8
-_LAST_S = 253_402_300_799
-"""The end of the year 9999."""
 _LEVELS = 32
 """A header is shown so deep; one that is nested too deeply for Python would end each attempt."""
 _STREAM_OFFSET = "x-stream-offset"
@@ -55,7 +54,7 @@ def _decode_value_as_sent(encoded: bytes, offset: int) -> tuple[Any, int]:
     if (number := _NUMBERS.get(encoded[offset : offset + 1])) is None:
         return _decode_value(encoded, offset)  # type: ignore[no-any-return]
     (value,) = number.unpack_from(encoded, offset + 1)
-    if number.format == ">Q" and value <= _LAST_S:
+    if number.format == ">Q" and value in YEARS_S:
         value = datetime.fromtimestamp(value, timezone.utc)
     return value, offset + 1 + number.size
 
@@ -255,7 +254,7 @@ def _envelope(found: list[_Delivery]) -> dict[str, list[Any]]:
 
 def _us(seconds: int | None) -> int | None:
     """Return microseconds; None also for what no time is: a sender may give any 64 bits."""
-    return seconds * 1_000_000 if seconds is not None and seconds <= _LAST_S else None
+    return seconds * 1_000_000 if seconds is not None and seconds in YEARS_S else None
 
 
 def _text(value: Any) -> Any:

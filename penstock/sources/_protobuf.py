@@ -12,6 +12,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
+from penstock.clock import YEARS_S
+
 _SCALARS = {
     "bool": pa.bool_(),
     "double": pa.float64(),
@@ -44,8 +46,6 @@ _TIMES = {
     "google.protobuf.Timestamp": pa.timestamp("us", "UTC"),
     "google.protobuf.Duration": pa.duration("us"),
 }
-
-_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
 
 Make = Callable[[Any], Any]
 """Makes a value of Python of one of protobuf's."""
@@ -100,7 +100,7 @@ def _micros_of_time(found: Any) -> int:
     Raises:
         ValueError: It is in no year of protobuf's, which are those of Python.
     """
-    if not _FIRST_S <= found.seconds <= _LAST_S:
+    if found.seconds not in YEARS_S:
         raise ValueError(f"{found.seconds} s since 1970 are not within the years 1 to 9999")
     return _micros(found)
 

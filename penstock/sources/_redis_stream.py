@@ -34,6 +34,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
+from penstock.clock import YEARS_S
 from penstock.receiver import RecordTooLargeError
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._redis_receiver import (
@@ -52,8 +53,6 @@ _MOST_RANGES = 64
 """Answers whose entries are not acknowledged yet; each is in the position by two ids."""
 _MOST_CLAIMED = 500
 """Entries, beside those, that the position names one by one."""
-_LAST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999; ids that a program made may be beyond."""
 _ENVELOPE = pa.schema(
     [
         ("stream", pa.string()),
@@ -316,8 +315,8 @@ class RedisStreamReceiver(RedisReceiver):
                 continue
             records.append(record)
             if self.schema is not None:
-                ms = _parsed(entry.id)[0]
-                row = (self.stream, entry.id, ms if ms <= _LAST_MS else None, others)
+                ms = _parsed(entry.id)[0]  # A program may have made up the id.
+                row = (self.stream, entry.id, ms if ms // 1000 in YEARS_S else None, others)
                 for column, value in zip(envelope.values(), row, strict=True):
                     column.append(value)
         durable = partial(self._taken.durable, answer)

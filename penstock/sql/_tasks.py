@@ -22,6 +22,7 @@ from penstock.blockstore import (
     read_block_if_any,
 )
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
+from penstock.clock import YEARS_S
 from penstock.position_changes import decoded_position, position_as_json
 from penstock.sql._options import SourceOptions
 from penstock.sql.errors import SourceError
@@ -46,9 +47,6 @@ _MOST_OPEN = 64
 """Small blocks that are open at a time."""
 
 _WATERMARK = "_watermark"
-
-_TIMES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
-"""Years 1 to 9999: what a timestamp of Spark can be."""
 
 _decoder = msgspec.msgpack.Decoder(ReceivedBlockInfo)
 
@@ -322,7 +320,7 @@ def _watermark_us(info: ReceivedBlockInfo, options: SourceOptions) -> int | None
     stated = position.get("watermark") if isinstance(position, dict) else None
     if stated is None:
         return None
-    if type(stated) is int and stated in _TIMES_MS:
+    if type(stated) is int and stated // 1000 in YEARS_S:
         return stated * 1000
     raise SourceError(
         f"the position of block {info.block_id} of stream {options.stream!r} states the watermark "

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.clock import YEARS_S
+
 COLUMNS = pa.schema(
     [
         ("key", pa.binary()),
@@ -27,8 +29,6 @@ COLUMNS = pa.schema(
 )
 """The columns, without headers."""
 
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""Of the years that Python has: a row could not be made of another time."""
 _PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
 HEADERS = pa.field("headers", pa.list_(_PAIR))
 """The column of headers, which is null for records that have none."""
@@ -48,8 +48,8 @@ def arrays(
     Args:
         partition: Topic and number.
         offsets: Of each record.
-        milliseconds: Timestamps since the epoch; one that is in none of the years 1 to 9999, as
-            of a producer that counts microseconds, is null in its column.
+        milliseconds: Timestamps since the epoch. One that is in none of the years 1 to 9999, as
+            of a producer that counts microseconds, is null: no row could be made of it.
         kinds: The kinds of the timestamps: 0 from the producer, 1 from the broker.
         keys: Of each record.
         values: Of each record.
@@ -57,7 +57,7 @@ def arrays(
     """
     topic, number = partition
     count = len(offsets)
-    is_time = (milliseconds <= _LAST_MS) & (milliseconds >= _FIRST_MS)
+    is_time = (milliseconds >= YEARS_S.start * 1000) & (milliseconds < YEARS_S.stop * 1000)
     microseconds = pa.array(np.where(is_time, milliseconds, 0) * 1000, mask=~is_time)
     return {
         "key": pa.array(keys, pa.binary(), size=count),
