@@ -22,19 +22,21 @@ What must hold:
 Layout:
 
 - ``operation``: what a program asks for. ``sinks``: `Sink`, and those that come with the project.
-- ``letters``: records for which the function raises.
+- ``state``: what the function keeps by key.
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
 - The driver's half is `penstock.tracker`: its ``_continuous`` says when an epoch ends, logs it, and
   starts the tasks by what starts receivers. The messages are those of `penstock.wire`.
 
 The life of an epoch. A stream is read by places, and each place belongs to the part (place modulo
-parts) of one task. Blocks are sent to the tasks as soon as the driver log has them.
+parts) of one task; where the program names a column of keys, each task is sent all blocks, and
+takes the rows of its keys. Blocks are sent to the tasks as soon as the driver log has them.
 
 1. *Filling*: the function is called with each block.
 2. *Ended*: the driver says before which place (`EndEpoch`), when its time is over or it is large.
-   Each task *prepares*: it has called the function with all of it, the sink has done what can be
-   done without being seen, and the driver is told (`EpochPrepared`).
+   Each task *prepares*: it has called the function with all of it, what that changed of its state
+   is on the disk, the sink has done what can be done without being seen, and the driver is told
+   (`EpochPrepared`).
 3. *Logged*: all tasks have prepared; the driver log takes the epoch (`EpochEvent`).
 4. *Committed*: each task's sink commits (`CommitEpoch`, `EpochCommitted`).
 5. *Released*: the next epoch is logged, or nothing has come for a while; the blocks may go.
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         Sink,
         SinkError,
     )
+    from penstock.continuous.state import KeyedState, StateError, StatePlace
     from penstock.continuous.task import ContinuousLaunch, ContinuousTaskError, run_task
 
 __all__ = [
@@ -70,8 +73,11 @@ __all__ = [
     "Epoch",
     "FileSink",
     "FunctionSink",
+    "KeyedState",
     "Sink",
     "SinkError",
+    "StateError",
+    "StatePlace",
     "run_task",
 ]
 
@@ -83,8 +89,11 @@ _MODULES = {
     "Epoch": "sinks",
     "FileSink": "sinks",
     "FunctionSink": "sinks",
+    "KeyedState": "state",
     "Sink": "sinks",
     "SinkError": "sinks",
+    "StateError": "state",
+    "StatePlace": "state",
     "run_task": "task",
 }
 

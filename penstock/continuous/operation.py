@@ -29,15 +29,18 @@ class ContinuousOperation:
         timeout_s: How long one call of the function or the sink may take.
         attempts: After that many failures without an epoch between, it is given up.
         dead_letters: Whether records for which the function raises are dead letters.
+        key_by: The column by whose keys the records are shared among the tasks, each of which has a
+            `KeyedState`; None: they are shared by blocks, without state.
     """
 
-    function: Callable[[pa.RecordBatch], pa.RecordBatch | None]
+    function: Callable[..., pa.RecordBatch | None]
     sink: Sink
     epoch_ms: int = 100
     parallelism: int = 1
     timeout_s: float = 60.0
     attempts: int = 10
     dead_letters: bool = False
+    key_by: str | None = None
 
     @staticmethod
     def of(
@@ -48,6 +51,7 @@ class ContinuousOperation:
         timeout: Any,
         attempts: Any,
         dead_letters: Any = False,
+        key_by: Any = None,
     ) -> ContinuousOperation:
         """Return what a program's arguments ask for.
 
@@ -61,6 +65,13 @@ class ContinuousOperation:
             raise TypeError(refused("sink", sink, "a penstock.streaming.Sink, such as FileSink"))
         if not isinstance(dead_letters, bool):
             raise TypeError(refused("dead_letters", dead_letters, "True or False"))
+        if not (key_by is None or (isinstance(key_by, str) and key_by)):
+            raise TypeError(refused("key_by", key_by, "the name of a column, or None"))
+        if key_by is not None and dead_letters:
+            raise ValueError(
+                "dead_letters=True and key_by do not go together: what the function had changed of "
+                "its state before it raised would stay. Let it catch what it raises"
+            )
         return ContinuousOperation(
             function,
             sink,
@@ -69,6 +80,7 @@ class ContinuousOperation:
             _milliseconds(timeout, "timeout") / 1000,
             as_count(attempts, "attempts", "attempts", 1),
             dead_letters,
+            key_by,
         )
 
 

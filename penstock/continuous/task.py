@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
 from penstock.continuous.sinks import Epoch, Sink, SinkError
+from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_of_part
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import PenstockError, encodable, typed_text
 from penstock.receiver.launch import executor_id, host_name
@@ -89,6 +90,7 @@ class ContinuousLaunch:
         max_frame_bytes: The largest frame.
         executor_hosts: Executor id to host, as the driver knows them.
         letters: Where records go for which the function raises; None: they fail the attempt.
+        state: Where its state by key is; None: it has none.
     """
 
     stream_id: int
@@ -103,6 +105,7 @@ class ContinuousLaunch:
     max_frame_bytes: int
     executor_hosts: dict[str, str] = field(default_factory=dict)
     letters: FunctionLetters | None = None
+    state: StatePlace | None = None
 
     @property
     def link(self) -> ApplicationLink:
@@ -164,7 +167,7 @@ class _Attempt:
         self._sink_work: queue.SimpleQueue[_Output | int | None] = queue.SimpleQueue()
         self._function_call = _Call("the function")
         self._sink_call = _Call("the sink")
-        self._source = ""
+        self._subscribed = Subscribed("")
         self._letters = launch.letters
         self._client = Client(
             launch.link.tracker_address,
@@ -219,7 +222,7 @@ class _Attempt:
         if not isinstance(answer, Subscribed):
             self._end(f"the driver refused the task: {getattr(answer, 'reason', answer)}")
             return []
-        self._source = answer.source
+        self._subscribed = answer
         # A full collection would look at all that was imported, in the midst of a call.
         gc.collect()
         gc.freeze()
@@ -312,36 +315,69 @@ class _Attempt:
 
     # -- the function's thread -----------------------------------------------------------------
 
-    def _call_function(self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None]) -> None:
+    def _call_function(self, function: Callable[..., pa.RecordBatch | None]) -> None:
+        launch, answer, place = self._launch, self._subscribed, self._launch.state
+        if place is None:
+            self._take_blocks(function, None)
+            return
+        number, end = answer.number, answer.end
+        try:
+            state = KeyedState(
+                place, answer.source, launch.task, launch.tasks, launch.attempt, number, end
+            )
+        except StateError as error:
+            self._fail("it has no state", error, permanent=error.is_permanent)
+            return
+        try:
+            self._take_blocks(lambda batch: function(batch, state), state)
+        finally:
+            state.close()
+
+    def _take_blocks(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
+        state: KeyedState | None,
+    ) -> None:
         by_place: list[tuple[int, list[Any]]] = []
         records = 0
         while (work := self._next()) is not None:
             if isinstance(work, EndEpoch):
                 letters = self._write_letters()
-                if letters is None:
+                if letters is None or not self._save(state, work):
                     return
                 own = range(self._launch.task, work.parts, self._launch.tasks)
                 parts: dict[int, list[Any]] = {part: [] for part in own}
                 for place, batches in by_place:
-                    parts[place % work.parts].extend(batches)
+                    part = place % work.parts if state is None else self._launch.task
+                    parts[part].extend(batches)
                 self._sink_work.put(_Output(work, parts, records, letters))
                 by_place, records = [], 0
                 continue
             place, info = work
             try:
-                found = self._output_of(function, place, info)
+                rows, found = self._output_of(function, place, info)
             except NoRecordBatchError as error:
                 self._fail("its blocks have no columns", error, permanent=True)
                 return
-            except WrongResultError as error:
+            except (WrongResultError, StateError) as error:
                 self._fail(f"it failed with block {info.block_id}", error, permanent=True)
                 return
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; told
                 self._fail(f"it failed with block {info.block_id}", error)
                 return
-            records += info.num_records
+            records += rows
             if found:
                 by_place.append((place, found))
+
+    def _save(self, state: KeyedState | None, end: EndEpoch) -> bool:
+        """Write what an epoch changed of the state; whether the attempt goes on."""
+        if state is not None:
+            try:
+                state.save(end.number, end.end)
+            except StateError as error:
+                self._fail("its state cannot be kept", error)
+                return False
+        return True
 
     def _write_letters(self) -> int | None:
         """Write the dead letters of an epoch, before it can be logged and its blocks can go.
@@ -375,11 +411,13 @@ class _Attempt:
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
         place: int,
         info: ReceivedBlockInfo,
-    ) -> list[Any]:
-        if not info.num_records:
-            return []  # It carries a position or acknowledgements.
+    ) -> tuple[int, list[Any]]:
+        """Return how many records of a block are the task's, and what is made of them."""
         found: list[Any] = []
-        with read_block(info, self._launch.access) as block:
+        if not info.num_records:
+            return 0, found  # It carries a position or acknowledgements.
+        launch = self._launch
+        with read_block(info, launch.access) as block:
             own = _own(block)
         if own.kind is BlockKind.PICKLED:
             raise NoRecordBatchError(
@@ -388,9 +426,14 @@ class _Attempt:
             )
         row = 0
         for batch in own.batches():
+            if launch.state is not None:
+                key_by = launch.state.key_by
+                batch = rows_of_part(batch, key_by, launch.task, launch.tasks)
+                if not batch.num_rows:
+                    continue
             found += self._results(function, batch, own.kind is BlockKind.ARROW, place, row)
             row += batch.num_rows
-        return found
+        return row, found
 
     def _results(
         self,
@@ -438,7 +481,7 @@ class _Attempt:
         waiting: dict[int, _Output] = {}
         try:
             with self._sink_call.timed():
-                sink.open(self._source, self._launch.task)
+                sink.open(self._subscribed.source, self._launch.task)
             while (work := self._sink_work.get()) is not None and not self._is_over:
                 if isinstance(work, int):
                     self._commit(sink, waiting.pop(work))
@@ -467,7 +510,7 @@ class _Attempt:
         self._client.send(done)
 
     def _epoch(self, output: _Output, part: int) -> Epoch:
-        return Epoch(self._source, output.end.number, part, self._launch.attempt)
+        return Epoch(self._subscribed.source, output.end.number, part, self._launch.attempt)
 
 
 def _own(block: Block) -> Block:

@@ -70,7 +70,16 @@ from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 
-from penstock.continuous import DatabaseSink, Epoch, FileSink, FunctionSink, Sink, SinkError
+from penstock.continuous import (
+    DatabaseSink,
+    Epoch,
+    FileSink,
+    FunctionSink,
+    KeyedState,
+    Sink,
+    SinkError,
+    StateError,
+)
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
 from penstock.streaming.checkpoint.errors import (
@@ -145,6 +154,7 @@ __all__ = [
     "IllegalStateChangeError",
     "InputDStream",
     "JobGenerationError",
+    "KeyedState",
     "LogFolderInUseError",
     "MapWithStateDStream",
     "NotEnoughCoresError",
@@ -161,6 +171,7 @@ __all__ = [
     "SinkError",
     "SparkEndedError",
     "State",
+    "StateError",
     "StateNotSetError",
     "StateSavingError",
     "StateSpec",

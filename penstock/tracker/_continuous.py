@@ -7,6 +7,7 @@ are, and what tasks say is handed on, on ``penstock-continuous``.
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -19,12 +20,15 @@ from penstock.continuous import (
     ContinuousLaunch,
     ContinuousOperation,
     ContinuousTaskError,
+    StatePlace,
     run_task,
 )
 from penstock.dead_letters import DeadLetterPlace, FunctionLetters
+from penstock.errors import SettingError
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.settings import Settings
+from penstock.receiver import BlockLogs
+from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.tracker._epochs import Epochs, EpochStatus
 from penstock.tracker._receiver_jobs import (
     Launch,
@@ -39,6 +43,7 @@ from penstock.tracker._receiver_jobs import (
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
 from penstock.tracker.places import Places
 from penstock.tracker.receiver_tracking_info import Listeners
+from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.messages import (
     EpochCommitted,
@@ -82,12 +87,17 @@ class ContinuousStreams:
         listeners: Are notified of streams that are given up.
         access: Returns what reaching blocks needs, as of now.
         letters: Where dead letters go; None: they are not kept.
+        logs: Where blocks are logged; beside them states are kept.
         locations: Returns where tasks of a stream should run.
         later: Runs something on a loop after some seconds.
         on_logged: Notified of a stream an epoch of which was logged.
         release: Lets go of blocks that no one needs.
         on_given_up: Notified which stream is given up, why, and with which traceback.
         lost: Attempts of receivers whose blocks went with an earlier run.
+
+    Raises:
+        SettingError: There is a state by key, and the settings forbid its files.
+        LedgerError: A stream's epochs do not fit the ledger's.
     """
 
     def __init__(
@@ -101,6 +111,7 @@ class ContinuousStreams:
         listeners: Listeners,
         access: Callable[[], BlockAccess],
         letters: DeadLetterPlace | None,
+        logs: BlockLogs,
         locations: Callable[[int], tuple[TaskLocation, ...]],
         later: Callable[[float, Callable[[], None], EventLoop], None],
         on_logged: Callable[[int], None],
@@ -113,6 +124,10 @@ class ContinuousStreams:
         self._listeners = listeners
         self._access = access
         self._letters = letters
+        self._logs = logs
+        for _, operation, _ in operations.values():
+            if operation.key_by is not None:
+                self._check_states()
         self._locations = locations
         self._limited_log = RateLimitedLog(_log, clock)
         self._later = later
@@ -144,6 +159,28 @@ class ContinuousStreams:
             for stream_id, epochs in self._streams.items()
             for number in range(epochs.operation.parallelism)
         }
+
+    def _check_states(self) -> None:
+        """Refuse states that would not be where, or as, the blocks are.
+
+        Raises:
+            SettingError: The settings forbid them.
+        """
+        accepted = "for a continuous stream with key_by, whose state is kept in files that are"
+        if is_shared(self._logs.root):
+            raise SettingError(
+                "spark.penstock.wal.dir",
+                self._logs.root,
+                f"a folder that hosts have, {accepted} beside the logs",
+            )
+        if self._logs.encryption is not None:
+            raise SettingError(IO_ENCRYPTION, "true", f"false {accepted} not encrypted")
+
+    def _state_of(self, operation: ContinuousOperation) -> StatePlace | None:
+        if operation.key_by is None:
+            return None
+        folder = os.path.join(os.path.dirname(self._logs.root), "keyedState")
+        return StatePlace(folder, operation.key_by, self._logs.sync)
 
     def start(self) -> None:
         """Start the tasks."""
@@ -270,6 +307,7 @@ class ContinuousStreams:
             settings.max_frame_bytes,
             {found.executor_id: found.host for found in self._cluster.executors()},
             self._letters_of(epochs) if epochs.operation.dead_letters else None,
+            self._state_of(epochs.operation),
         )
         epochs.launched(number, attempt)
         return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))

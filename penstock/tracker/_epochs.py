@@ -161,8 +161,9 @@ class Epochs:
         known = self._places.epoch(self.stream_id, CONTINUOUS)
         if known is None:
             first = self._places.stream(self.stream_id).first
-            return first, LoggedEpoch(uuid.uuid4().hex, -1, first, self.operation.parallelism)
+            return first, self._epoch_of(uuid.uuid4().hex, -1, first)
         start, epoch = known
+        self._check_fits(epoch)
         if start < epoch.end:
             # Whether all of it is where it belongs nobody knows.
             self._state = _State.LOGGED
@@ -172,6 +173,25 @@ class Epochs:
             for task in self._tasks:
                 task.committed = epoch.number
         return start, epoch
+
+    def _check_fits(self, epoch: LoggedEpoch) -> None:
+        """Refuse another column of keys, or number of parts: keys would be with other tasks' state.
+
+        Raises:
+            LedgerError: The last epoch does not fit.
+        """
+        key_by, parts = self.operation.key_by, self.operation.parallelism
+        if epoch.key_by != key_by or (key_by is not None and epoch.parts != parts):
+            raise LedgerError(
+                f"continuous stream {self.name} had key_by={epoch.key_by!r} and "
+                f"parallelism={epoch.parts} up to epoch {epoch.number}, and has key_by={key_by!r} "
+                f"and parallelism={parts} now: with another column, or number, the state of a key "
+                "would be elsewhere. Set them as they were, or give the stream another name"
+            )
+
+    def _epoch_of(self, source: str, number: int, end: int) -> LoggedEpoch:
+        operation = self.operation
+        return LoggedEpoch(source, number, end, operation.parallelism, operation.key_by)
 
     @property
     def source(self) -> str:
@@ -209,11 +229,11 @@ class Epochs:
         if peer is None or start >= end:
             return
         first, blocks, _ = self._places.between(self.stream_id, start, end)
-        tasks = len(self._tasks)
+        tasks, by_key = len(self._tasks), self.operation.key_by is not None
         own: list[tuple[int, ReceivedBlockInfo]] = [
             (place, block)
             for place, block in enumerate(blocks, first)
-            if place % parts % tasks == number and block.attempt not in self._lost
+            if (by_key or place % parts % tasks == number) and block.attempt not in self._lost
         ]
         for at in range(0, len(own), _BLOCKS_PER_MESSAGE):
             peer.send(TaskBlocks(tuple(own[at : at + _BLOCKS_PER_MESSAGE])))
@@ -269,9 +289,11 @@ class Epochs:
                 message.host,
                 message.pid,
             )
-            answer(Subscribed(self.source))
             number, epoch, tasks = message.task, self._epoch, len(self._tasks)
-            if self._state is _State.LOGGED and task.committed < epoch.number:
+            is_again = self._state is _State.LOGGED and task.committed < epoch.number
+            last = (epoch.number - 1, self._start) if is_again else (epoch.number, epoch.end)
+            answer(Subscribed(self.source, *last))
+            if is_again:
                 self._send(number, self._start, epoch.end, epoch.parts)
                 peer.send(EndEpoch(epoch.number, epoch.end, epoch.parts, is_logged=True))
             begin = epoch.end
@@ -299,7 +321,7 @@ class Epochs:
             if any(task.prepared != number for task in self._tasks):
                 return
             start = self._epoch.end
-            epoch = LoggedEpoch(self.source, number, self._ended_at, len(self._tasks))
+            epoch = self._epoch_of(self.source, number, self._ended_at)
         # Nothing but this changes the epoch, and this is one thread.
         try:
             self._places.log_epoch(self.stream_id, CONTINUOUS, start, epoch)

@@ -147,7 +147,9 @@ class LoggedEpoch(msgspec.Struct, frozen=True, array_like=True):
     end: int
     """It has the blocks before this place, from the end of the one before on."""
     parts: int
-    """How many parts they are divided into: place modulo parts."""
+    """How many parts they are divided into: place modulo parts, or by key."""
+    key_by: str | None = None
+    """The column whose keys divide them."""
 
 
 class EpochEvent(msgspec.Struct, frozen=True, array_like=True, tag=16):

@@ -470,6 +470,7 @@ class ReceiverTracker:
                 if self._settings.dead_letters_enabled
                 else None
             ),
+            logs=self._logs,
             locations=self._beside_receiver,
             later=endpoint.later,
             on_logged=service.backlogs.check,

@@ -604,6 +604,10 @@ class Subscribed(msgspec.Struct, frozen=True, tag=True):
 
     source: str
     """Names the stream's epochs: no other stream, ledger or consumer has the name."""
+    number: int = -1
+    """The task is sent the blocks behind this epoch; -1: from the first one on."""
+    end: int = 0
+    """Before which place that ends."""
 
 
 class TaskBlocks(msgspec.Struct, frozen=True, tag=True):

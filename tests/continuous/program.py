@@ -1,9 +1,9 @@
 """A program of some continuous streams, to be killed: ``python -m tests.continuous.program JSON``.
 
 One writes Parquet files by two tasks, or three, one a SQLite database, one a file for each epoch by
-a function. With ``kafka`` there are two others instead, which write to topics, one by two tasks or
-three. With ``kills`` it also kills itself at random steps of an epoch: a task's process around
-`prepare` and `commit`, and the driver around what it logs.
+a function, and one counts by key. With ``kafka`` there are two others instead, which write to
+topics, one by two tasks or three. With ``kills`` it also kills itself at random steps of an epoch:
+a task's process around `prepare` and `commit`, and the driver around what it logs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from penstock.streaming import (
     FileSink,
     FunctionSink,
     KafkaSink,
+    KeyedState,
     Sink,
     StreamingContext,
 )
@@ -37,13 +38,23 @@ from tests.sql.sources import numbers
 from tests.system.program import obey, say
 from tests.system.running import SMALL
 
-STREAMS = ("files", "database", "function")
+KEYS = 50
+STREAMS = ("files", "database", "function", "state")
 TOPICS = ("wide", "narrow")
 WIDE = ("files", "wide")
 
 
 def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": [int(value) for value in batch.column(0).to_pylist()]})
+
+
+def counted(batch: pa.RecordBatch, state: KeyedState) -> pa.RecordBatch:
+    """Say of each number which one it is of its key."""
+    counts = []
+    for key in batch["key"].to_pylist():
+        state[key] = state.get(key, 0) + 1
+        counts.append(state[key])
+    return pa.RecordBatch.from_pydict({"n": batch["n"], "count": counts})
 
 
 class Connect:
@@ -146,15 +157,18 @@ def main(config: dict[str, Any]) -> None:
                 Connect(str(folder / "numbers.db")), "INSERT INTO numbers VALUES (?)"
             ),
             "function": FunctionSink(Write(str(folder / "function"))),
+            "state": FileSink(folder / "state"),
         }
     for name, sink in sinks.items():
         pid_file = str(folder / f"receiver-{name}")
-        source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file)
+        keys = KEYS if name == "state" else 0
+        source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file, keys=keys)
         ssc.receiverStream(source, name).continuous(
-            parsed,
+            counted if keys else parsed,
             sink=Killing(sink, config["seed"], config["kills"], str(folder / "kills")),
             epoch=0.05,
-            parallelism=config["parallelism"] if name in WIDE else 1,
+            parallelism=config["parallelism"] if name in WIDE else 2 if keys else 1,
+            key_by="key" if keys else None,
         )
     if config.get("driver_at"):
         kill_driver_at(*config["driver_at"])

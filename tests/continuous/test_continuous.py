@@ -25,10 +25,12 @@ from penstock.streaming import (
     DatabaseSink,
     FileSink,
     FunctionSink,
+    KeyedState,
     SinkError,
     StreamGraphError,
     StreamingContext,
 )
+from penstock.tracker import LedgerError
 from tests.bounds import HANG_S
 from tests.sql.sources import numbers
 from tests.system.leftovers import assert_nothing_left, threads
@@ -140,6 +142,64 @@ def test_a_context_from_a_checkpoint_goes_on_with_its_epochs(sc: Any, tmp_path: 
     assert report is not None
     assert report.is_complete
     assert written(out) == [2 * n for n in range(3000)]
+    assert_nothing_left(sc.applicationId, before)
+
+
+class Counts:
+    """Says of each number which one it is of its key, and once ends its process in the midst."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, batch: pa.RecordBatch, state: KeyedState) -> pa.RecordBatch:
+        counts = []
+        for key, n in zip(batch["key"].to_pylist(), batch["n"].to_pylist(), strict=True):
+            state[key] = state.get(key, 0) + 1
+            counts.append(state[key])
+            if n > 700 and not (self.folder / "died").exists():
+                (self.folder / "died").touch()
+                os._exit(1)
+        return pa.RecordBatch.from_pydict({"n": batch["n"], "count": counts})
+
+
+def test_state_by_key_goes_on_over_a_crash_and_a_restart(sc: Any, tmp_path: Path) -> None:
+    before = threads()
+    log, out, key = tmp_path / "log", tmp_path / "out", "spark.penstock.wal.dir"
+
+    def rows() -> list[dict[str, int]]:
+        files = sorted(out.glob("part-*.jsonl"))
+        return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+    def started(parallelism: int, key_by: str | None) -> StreamingContext:
+        made = StreamingContext(sc, 0.5)
+        stream = made.receiverStream(numbers(3000, block_s=0.05, keys=7), "numbers")
+        sink = FileSink(out, "jsonl")
+        stream.continuous(
+            Counts(tmp_path), sink=sink, epoch=0.05, parallelism=parallelism, key_by=key_by
+        )
+        sc._conf.set(key, str(log))
+        try:
+            made.start()
+        except LedgerError:
+            made.stop(stopSparkContext=False)
+            raise
+        finally:
+            sc._conf._jconf.remove(key)
+        return made
+
+    ssc = started(2, "key")
+    await_that(lambda: len(rows()) >= 1000, lambda: len(rows()))
+    ssc.stop(stopSparkContext=False)
+    for parallelism, key_by in ((1, "key"), (2, "n"), (2, None)):
+        with pytest.raises(LedgerError, match="key_by='key' and parallelism=2 up to epoch"):
+            started(parallelism, key_by)
+    ssc = started(2, "key")
+    await_that(lambda: len(rows()) >= 3000, lambda: len(rows()))
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert (tmp_path / "died").exists()
+    assert sorted(row["n"] for row in rows()) == list(range(3000))
+    assert all(row["count"] == row["n"] // 7 + 1 for row in rows())
+    assert {path.stem[-4:] for path in out.glob("part-*.jsonl")} == {"0000", "0001"}
     assert_nothing_left(sc.applicationId, before)
 
 

@@ -19,7 +19,9 @@ __all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers"]
 WAIT_S = HANG_S
 
 
-def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "", go_on: str = "") -> Any:
+def numbers(
+    count: int, *, block_s: float = 0.0, pid_file: str = "", go_on: str = "", keys: int = 0
+) -> Any:
     """Return a source of the numbers from 0 to `count`, as text, with positions.
 
     Args:
@@ -27,10 +29,11 @@ def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "", go_on: str 
         block_s: Seconds between each hundred of them.
         pid_file: Where the process of the receiver writes its id, if it is wanted.
         go_on: A file for which it waits after the first hundred, if that is wanted.
+        keys: Records are rows with the number, and with its remainder by this as their key.
     """
 
-    @receiver(positions=True)
-    def count_up(context: Any) -> Iterator[tuple[str, int]]:
+    @receiver(positions=True, schema="key bigint, n bigint" if keys else None)
+    def count_up(context: Any) -> Iterator[tuple[Any, int]]:
         import os
 
         if pid_file:
@@ -39,7 +42,7 @@ def numbers(count: int, *, block_s: float = 0.0, pid_file: str = "", go_on: str 
             pathlib.Path(pid_file).write_text(str(os.getpid()))
         number = context.last_position or 0
         while number < count and not context.stopped.is_set():
-            yield str(number), number + 1
+            yield {"key": number % keys, "n": number} if keys else str(number), number + 1
             number += 1
             if number % 100 == 0:
                 context.stopped.wait(block_s)

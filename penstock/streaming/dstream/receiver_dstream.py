@@ -54,7 +54,7 @@ class ReceiverDStream(RatedDStream[T_co]):
 
     def continuous(
         self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
+        function: Callable[..., pa.RecordBatch | None],
         *,
         sink: Sink,
         epoch: str | float = "100 ms",
@@ -62,6 +62,7 @@ class ReceiverDStream(RatedDStream[T_co]):
         timeout: str | float = "60 s",
         attempts: int = 10,
         dead_letters: bool = False,
+        key_by: str | None = None,
     ) -> None:
         """Call a function with the records as they come, and give a sink what it returns, once.
 
@@ -83,13 +84,17 @@ class ReceiverDStream(RatedDStream[T_co]):
             dead_letters: Whether a record for which the function raises is a dead letter, and the
                 epoch goes on. The function is called with ever smaller parts of its batch, down to
                 that record; see docs/low-latency.md.
+            key_by: A column of integers, text or bytes. All records of a key go to one task, in
+                order, and the function is called with a second argument, a
+                `penstock.streaming.KeyedState`: what it keeps by key, exact over all crashes as the
+                epochs are. Each task reads all blocks, and takes its rows.
 
         Raises:
             TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
             IllegalStateError: The context was started, or the stream has such a function already.
         """
         operation = ContinuousOperation.of(
-            function, sink, epoch, parallelism, timeout, attempts, dead_letters
+            function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by
         )
         for what, thing in (("function", function), ("sink", sink)):
             reason = why_unpicklable(thing)

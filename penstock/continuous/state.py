@@ -1,0 +1,305 @@
+"""`KeyedState`: what a continuous function keeps by key, as exact as its epochs.
+
+What must hold:
+
+- *With the epoch.* What the function changed in an epoch is on the disk before the driver hears
+  that the epoch is prepared, and counts when that is logged. What was not logged is undone before
+  the epoch is computed again.
+- *One writer.* The newest attempt of a task has the state. One that was replaced, and goes on, is
+  refused at its next epoch and changes nothing.
+- *No memory without bound.* Only what an epoch changes is in memory.
+
+A part of a stream, of those into which `rows_of_part` divides keys, has one SQLite database, since
+that comes with Python, is written by transactions, and needs no recovery of ours; a journal that
+is rolled back, and not a write-ahead log, as the folder may be mounted from another host. Two
+epochs are never undone: when one is prepared, all before it are committed. So the values before
+the last epoch stand beside those after it.
+
+Tables: ``state`` (key, pickled value); ``before`` (key, value before the last epoch, or null);
+``epoch``, one row: the last epoch's number and end, those of the one before, and whose it is.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sqlite3
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+Key = int | str | bytes
+
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS state (key NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS before (key NOT NULL PRIMARY KEY, value BLOB) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS epoch (number, end, number_before, end_before, attempt);
+"""
+_UNDO = """
+    DELETE FROM state WHERE key IN (SELECT key FROM before WHERE value IS NULL);
+    INSERT OR REPLACE INTO state SELECT key, value FROM before WHERE value IS NOT NULL;
+    DELETE FROM before;
+    UPDATE epoch SET number = number_before, end = end_before;
+"""
+_KEEP = "INSERT INTO before VALUES (?1, (SELECT value FROM state WHERE key = ?1))"
+_NEXT = """
+    UPDATE epoch SET number_before = number, end_before = end, number = ?, end = ?
+    WHERE attempt = ? AND number = ?
+"""
+_SYNCHRONOUS = {"none": "OFF", "interval": "NORMAL", "always": "FULL"}
+_WAIT_S = 10.0
+_MIX = 0x9E3779B97F4A7C15
+"""An odd number without a pattern in its bits (Knuth, TAOCP 3, section 6.4)."""
+
+
+class StateError(PenstockError):
+    """The state by key of a continuous stream cannot be had, or not be written.
+
+    Attributes:
+        is_permanent: It will not pass by itself.
+    """
+
+    def __init__(self, message: str, *, is_permanent: bool = False) -> None:
+        super().__init__(message)
+        self.is_permanent = is_permanent
+
+
+@dataclass(frozen=True)
+class StatePlace:
+    """Where the state of a stream is kept, and by which of its columns.
+
+    Attributes:
+        folder: On this host, or mounted from another.
+        key_by: The column.
+        sync: ``none``, ``interval`` or ``always``, as of the logs of blocks.
+    """
+
+    folder: str
+    key_by: str
+    sync: str = "always"
+
+
+class KeyedState(MutableMapping[Key, Any]):
+    """A mapping from keys to what a continuous function keeps of them.
+
+    Keys are `int` of 64 bits, `str` or `bytes`; values are what can be pickled. A value that is
+    read is a copy: set it again after a change. It has what it had after the last committed epoch,
+    and what the function changed since; after a crash it is there again as of that epoch. Order is
+    not kept. Used by one thread.
+
+    Args:
+        place: Where it is kept.
+        source: Names the stream's epochs.
+        part: Which part of the keys it has.
+        parts: How many parts there are.
+        attempt: Whose it is from now on.
+        number: After which epoch; -1: there was none.
+        end: Before which place that ends.
+
+    Raises:
+        StateError: It is not there as of that epoch, or cannot be read.
+    """
+
+    def __init__(
+        self,
+        place: StatePlace,
+        source: str,
+        part: int,
+        parts: int,
+        attempt: str,
+        number: int,
+        end: int,
+    ) -> None:
+        self._attempt = attempt
+        self._path = os.path.join(place.folder, f"{source}-{part}-of-{parts}.sqlite")
+        self._changed: dict[Key, bytes | None] = {}
+        if number >= 0 and not os.path.exists(self._path):
+            raise self._missing(number)
+        try:
+            os.makedirs(place.folder, mode=0o700, exist_ok=True)
+            self._database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+            try:
+                self._open(place.sync, number, end)
+            except BaseException:
+                self._database.close()
+                raise
+        except (OSError, sqlite3.Error) as error:
+            raise StateError(f"the state in {self._path} cannot be opened: {error}") from error
+
+    def _open(self, sync: str, number: int, end: int) -> None:
+        execute = self._database.execute
+        execute(f"PRAGMA synchronous = {_SYNCHRONOUS[sync]}")
+        execute("PRAGMA journal_mode = TRUNCATE")
+        with self._transaction():
+            for statement in _TABLES.split(";"):
+                execute(statement)
+            known = execute("SELECT number, end, number_before, end_before FROM epoch").fetchone()
+            if known is None and number < 0:
+                execute("INSERT INTO epoch VALUES (?, ?, ?, ?, '')", (number, end, number, end))
+            elif known is None or (number, end) not in (known[:2], known[2:]):
+                raise self._missing(number)
+            elif known[:2] != (number, end):
+                for statement in _UNDO.split(";"):
+                    execute(statement)
+            execute("UPDATE epoch SET attempt = ?", (self._attempt,))
+
+    def _missing(self, number: int) -> StateError:
+        return StateError(
+            f"the state after epoch {number} is not in {self._path} of this host: where a stream "
+            "with key_by runs on several hosts, that folder must be mounted on all of them; a "
+            "stream whose state was lost starts anew under another name",
+            is_permanent=True,
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._database.execute("COMMIT")
+        except BaseException:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise
+
+    def __getitem__(self, key: Key) -> Any:
+        found = self._pickled(key)
+        if found is None:
+            raise KeyError(key)
+        return pickle.loads(found)
+
+    def _pickled(self, key: Key) -> bytes | None:
+        _check(key)
+        if key in self._changed:
+            return self._changed[key]
+        row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+        return None if row is None else row[0]
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        _check(key)
+        self._changed[key] = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+    def __delitem__(self, key: Key) -> None:
+        if self._pickled(key) is None:
+            raise KeyError(key)
+        self._changed[key] = None
+
+    def __iter__(self) -> Iterator[Key]:
+        changed = dict(self._changed)
+        for (key,) in self._database.execute("SELECT key FROM state"):
+            if key not in changed:
+                yield key
+        for key, value in changed.items():
+            if value is not None:
+                yield key
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def save(self, number: int, end: int) -> None:
+        """Write what was changed since the last epoch as this one's.
+
+        Raises:
+            StateError: It cannot be written, or another attempt has it by now; nothing is changed.
+        """
+        changed = self._changed
+        gone = [(key,) for key, value in changed.items() if value is None]
+        there = [(key, value) for key, value in changed.items() if value is not None]
+        database = self._database
+        try:
+            with self._transaction():
+                moved = database.execute(_NEXT, (number, end, self._attempt, number - 1))
+                if moved.rowcount != 1:
+                    raise StateError(f"another attempt of the task has the state in {self._path}")
+                database.execute("DELETE FROM before")
+                database.executemany(_KEEP, ((key,) for key in changed))
+                database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", there)
+                database.executemany("DELETE FROM state WHERE key = ?", gone)
+        except sqlite3.Error as error:
+            raise StateError(f"the state in {self._path} cannot be written: {error}") from error
+        self._changed = {}
+
+    def close(self) -> None:
+        """Let go of the file; what was not saved is lost. May be called again."""
+        self._database.close()
+
+
+def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> pa.RecordBatch:
+    """Return the rows whose keys are of a part; rows without a key are of part 0.
+
+    Where a key belongs does not depend on process, host or version.
+
+    Args:
+        batch: The rows.
+        key_by: The column with their keys: integers, text or bytes.
+        part: Which part.
+        parts: How many there are.
+
+    Raises:
+        StateError: There is no such column, or it has another type.
+    """
+    import numpy as np
+    import pyarrow as pa
+    from pyarrow import types
+
+    at = batch.schema.get_field_index(key_by)
+    if at < 0:
+        raise StateError(
+            f"key_by={key_by!r}: there is no such column in {batch.schema.names}", is_permanent=True
+        )
+    keys = batch.column(at)
+    is_whole = types.is_integer(keys.type)
+    if not (is_whole or _is_text(keys.type)):
+        raise StateError(
+            f"key_by={key_by!r}: the column has the type {keys.type}; keys are whole numbers, text "
+            "or bytes",
+            is_permanent=True,
+        )
+    if parts == 1:
+        return batch
+    if is_whole:
+        if keys.null_count:
+            keys = keys.fill_null(0)
+        of_key = _mixed(keys.to_numpy(zero_copy_only=False)) % np.uint64(parts)
+    else:
+        coded = keys.dictionary_encode()
+        sums = [
+            crc32(key.encode() if isinstance(key, str) else key) % parts
+            for key in coded.dictionary.to_pylist()
+        ]
+        codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        of_key = np.array(sums or [0], np.uint64)[codes]
+    if batch.column(at).null_count:
+        of_key[batch.column(at).is_null().to_numpy(zero_copy_only=False)] = 0
+    return batch.filter(pa.array(of_key == part))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _mixed(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    import numpy as np
+
+    signed = keys.dtype.kind == "i"
+    wide = keys.astype(np.int64).view(np.uint64) if signed else keys.astype(np.uint64)
+    mixed: np.ndarray[Any, np.dtype[np.uint64]] = (wide * np.uint64(_MIX)) >> np.uint64(32)
+    return mixed
+
+
+def _check(key: object) -> None:
+    if type(key) not in (int, str, bytes):
+        raise TypeError(f"a key of a state is an int, str or bytes, and not {key!r:.100}")
+    if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+        raise ValueError(f"a key of a state has 64 bits, and not {key.bit_length()}")

@@ -1,0 +1,221 @@
+"""The state by key of one part: what it has after which epoch, whatever was killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.continuous import KeyedState, StateError, StatePlace
+from penstock.continuous.state import rows_of_part
+from tests.bounds import HANG_S
+
+
+def opened(folder: Path, number: int = -1, end: int = 0, attempt: str = "a") -> KeyedState:
+    place = StatePlace(str(folder), "key", "none")
+    return KeyedState(place, "source", 0, 1, attempt, number, end)
+
+
+def test_it_is_a_mapping_of_integers_text_and_bytes(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.update({1: "one", "1": [1], b"1": {"n": None}, -(1 << 63): 0})
+    assert dict(state) == {1: "one", "1": [1], b"1": {"n": None}, -(1 << 63): 0}
+    state.save(0, 5)
+    del state[1]
+    state["new"] = 2
+    assert len(state) == 4
+    assert 1 not in state
+    assert state.get(1, "none") == "none"
+    assert sorted(map(str, state)) == sorted(map(str, ["new", "1", b"1", -(1 << 63)]))
+    with pytest.raises(KeyError):
+        del state[1]
+    with pytest.raises(KeyError):
+        state[2]
+
+
+def test_a_value_that_is_read_is_a_copy(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    given = [1]
+    state["k"] = given
+    given.append(2)
+    state["k"].append(3)
+    assert state["k"] == [1]
+    state.save(0, 1)
+    state["k"].append(3)
+    assert state["k"] == [1]
+
+
+@pytest.mark.parametrize("key", [None, True, 1.0, date(2026, 1, 1), (1,)])
+def test_other_keys_are_refused(tmp_path: Path, key: Any) -> None:
+    state = opened(tmp_path)
+    state[1] = 1
+    for use in (lambda: state[key], lambda: state.__setitem__(key, 1), lambda: key in state):
+        with pytest.raises(TypeError, match="a key of a state is an int, str or bytes"):
+            use()
+    with pytest.raises(ValueError, match="64 bits"):
+        state[1 << 63] = 1
+
+
+def test_an_attempt_begins_after_the_last_epoch_or_the_one_before(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.update(a=1, b=1)
+    state.save(0, 10)
+    state["a"] = 2
+    del state["b"]
+    state["c"] = 2
+    state.save(1, 20)
+    state["a"] = 3  # It is not saved.
+    state.close()
+    assert dict(opened(tmp_path, 1, 20)) == {"a": 2, "c": 2}
+    assert dict(opened(tmp_path, 0, 10)) == {"a": 1, "b": 1}
+    again = opened(tmp_path, 0, 10)
+    again["d"] = 4
+    again.save(1, 25)
+    assert dict(opened(tmp_path, 1, 25)) == {"a": 1, "b": 1, "d": 4}
+
+
+@pytest.mark.parametrize(("number", "end"), [(0, 5), (3, 30), (1, 21), (-1, 0)])
+def test_an_epoch_that_is_not_there_is_an_error_for_good(
+    tmp_path: Path, number: int, end: int
+) -> None:
+    if (number, end) != (0, 5):
+        state = opened(tmp_path)
+        state.save(0, 10)
+        state.save(1, 20)
+        state.close()
+    with pytest.raises(StateError, match=f"the state after epoch {number} is not in") as caught:
+        opened(tmp_path, number, end)
+    assert caught.value.is_permanent
+    if (number, end) == (0, 5):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_an_attempt_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
+    old = opened(tmp_path, attempt="old")
+    old["k"] = "old"
+    new = opened(tmp_path, attempt="new")
+    with pytest.raises(StateError, match="another attempt of the task has the state") as caught:
+        old.save(0, 10)
+    assert not caught.value.is_permanent
+    new["k"] = "new"
+    new.save(0, 10)
+    with pytest.raises(StateError, match="another attempt"):
+        old.save(1, 20)
+    assert dict(opened(tmp_path, 0, 10)) == {"k": "new"}
+
+
+def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.save(0, 10)
+    state._database.execute("PRAGMA max_page_count = 1")
+    state.update({number: os.urandom(5000) for number in range(100)})
+    with pytest.raises(StateError, match=r"cannot be written: .*full"):
+        state.save(1, 20)
+    state.close()
+    assert dict(opened(tmp_path, 0, 10)) == {}
+
+
+_WRITER = """
+import os, random, sys
+from penstock.continuous import KeyedState, StatePlace
+folder, number, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+state = KeyedState(StatePlace(folder, "key", "none"), "source", 0, 1, str(os.getpid()), number, 0)
+while True:
+    number += 1
+    for key in range(20):
+        state[key] = number
+    state[100 + number % 7] = number
+    state.pop(100 + (number + 3) % 7, None)
+    state.save(number, 0)
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_whole_epochs(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    number = -1
+    for seed in range(12):
+        command = [sys.executable, "-c", _WRITER, str(tmp_path), str(number), str(seed)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            seen = int(writer.stdout.readline())
+            time.sleep(chance.uniform(0, 0.05))
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split("\n")
+            writer.wait(HANG_S)
+        seen = int(rest[-2]) if len(rest) > 1 else seen
+        # What it had saved counts, or the driver had not heard of the last one.
+        number = seen - chance.randint(0, 1)
+        try:
+            state = opened(tmp_path, number)
+        except StateError:
+            number = seen  # One more was saved than it could say.
+            state = opened(tmp_path, number)
+        found = dict(state)
+        state.close()
+        assert [found[key] for key in range(20)] == [number] * 20
+        assert all(number - 7 < found[key] <= number for key in found if key >= 100)
+    assert number > 12
+
+
+KEYS = {
+    "integers": pa.array([1, 2, 3, None, 4, 5, 6, 7, 8, -1, 1], pa.int32()),
+    "unsigned": pa.array([1, 2, 3, None, 4, 5, 6, 7, 8, 1 << 63, 1], pa.uint64()),
+    "text": pa.array(["a", "b", None, "", "é", "a", "c", "d", "e", "f", "g"]),
+    "large text": pa.array(["a", "b", None, "", "é", "a"], pa.large_string()),
+    "bytes": pa.array([b"a", None, b"\xff", b"a", b"", b"b", b"c", b"d"], pa.binary()),
+    "nulls": pa.array([None, None], pa.string()),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+def test_each_row_is_of_one_part_and_equal_keys_of_one(kind: str, parts: int) -> None:
+    keys = KEYS[kind]
+    numbered = pa.RecordBatch.from_pydict({"n": range(len(keys)), "key": keys})
+    # A slice: nothing of what is before it counts.
+    twice = pa.Table.from_batches([numbered, numbered]).combine_chunks()
+    batch = twice.to_batches()[0].slice(len(keys))
+    found = [rows_of_part(batch, "key", part, parts) for part in range(parts)]
+    assert sorted(n for rows in found for n in rows["n"].to_pylist()) == list(range(len(keys)))
+    for rows in found:
+        assert rows["n"].to_pylist() == sorted(rows["n"].to_pylist())
+    of_key: dict[Any, int] = {}
+    for part, rows in enumerate(found):
+        for key in rows["key"].to_pylist():
+            assert of_key.setdefault(key, part) == part
+    assert of_key.get(None, 0) == 0
+
+
+def test_keys_stay_where_they_are_over_versions() -> None:
+    """Their state is there: what this test says may never change."""
+    whole = pa.RecordBatch.from_pydict({"key": list(range(-3, 5))})
+    text = pa.RecordBatch.from_pydict({"key": ["a", "b", "c", "d", "ä", ""]})
+    assert [rows_of_part(whole, "key", part, 3)["key"].to_pylist() for part in range(3)] == [
+        [-3, -1, 0, 1, 3],
+        [-2],
+        [2, 4],
+    ]
+    assert [rows_of_part(text, "key", part, 3)["key"].to_pylist() for part in range(3)] == [
+        ["a", "c", "d", ""],
+        [],
+        ["b", "ä"],
+    ]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_column_that_holds_no_keys_is_an_error_for_good(parts: int) -> None:
+    batch = pa.RecordBatch.from_pydict({"x": [1.5], "d": [date(2026, 1, 1)]})
+    for key_by, says in (("y", "there is no such column"), ("x", "type double"), ("d", "date32")):
+        with pytest.raises(StateError, match=says) as caught:
+            rows_of_part(batch, key_by, 0, parts)
+        assert caught.value.is_permanent
