@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,12 +62,22 @@ class ContinuousOperation:
         if not callable(function):
             accepted = "a function that takes a pyarrow.RecordBatch and returns one, or None"
             raise TypeError(refused("function", function, accepted))
+        if not (key_by is None or (isinstance(key_by, str) and key_by)):
+            raise TypeError(refused("key_by", key_by, "the name of a column, or None"))
+        given = "batch" if key_by is None else "batch, state"
+        try:
+            inspect.signature(function).bind(*given.split(", "))
+        except ValueError:
+            pass  # One of C says nothing of its arguments.
+        except TypeError as error:
+            is_why = "without key_by" if key_by is None else "with key_by"
+            raise TypeError(
+                f"the function is called as function({given}) {is_why}, and cannot be: {error}"
+            ) from None
         if not isinstance(sink, Sink):
             raise TypeError(refused("sink", sink, "a penstock.streaming.Sink, such as FileSink"))
         if not isinstance(dead_letters, bool):
             raise TypeError(refused("dead_letters", dead_letters, "True or False"))
-        if not (key_by is None or (isinstance(key_by, str) and key_by)):
-            raise TypeError(refused("key_by", key_by, "the name of a column, or None"))
         if key_by is not None and dead_letters:
             raise ValueError(
                 "dead_letters=True and key_by do not go together: what the function had changed of "

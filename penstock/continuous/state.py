@@ -12,8 +12,8 @@ What must hold:
 A part of a stream, of those into which `rows_of_part` divides keys, has one SQLite database, since
 that comes with Python, is written by transactions, and needs no recovery of ours; a journal that
 is rolled back, and not a write-ahead log, as the folder may be mounted from another host. Two
-epochs are never undone: when one is prepared, all before it are committed. So the values before
-the last epoch stand beside those after it.
+epochs are never undone: before one ends, the driver log has it that the one before is committed. So
+the values before the last epoch stand beside those after it.
 
 Tables: ``state`` (key, pickled value); ``before`` (key, value before the last epoch, or null);
 ``epoch``, one row: the last epoch's number and end, those of the one before, and whose it is.
@@ -132,7 +132,7 @@ class KeyedState(MutableMapping[Key, Any]):
                 self._database.close()
                 raise
         except (OSError, sqlite3.Error) as error:
-            raise StateError(f"the state in {self._path} cannot be opened: {error}") from error
+            raise StateError(f"the state in {self._path} cannot be had: {error}") from error
 
     def _open(self, sync: str, number: int, end: int) -> None:
         execute = self._database.execute

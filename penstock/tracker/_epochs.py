@@ -362,12 +362,23 @@ class Epochs:
                 return
             if any(task.committed != message.number for task in self._tasks):
                 return
+        self._go_on(message.number)
+
+    def _go_on(self, number: int) -> None:
+        """Fill the next epoch, as all of the last one is where it belongs."""
+        # A task could not undo two epochs of its state: a driver that comes back must know.
+        if self.operation.key_by is not None and not self._note_committed():
+            self._later(_AGAIN_S, partial(self._go_on, number))
+            return
+        with self._changed:
+            if self._state is not _State.LOGGED or self._epoch.number != number:
+                return
             self._state = _State.FILLING
             self._push()
             is_idle = self._pushed <= self._epoch.end
             self._changed.notify_all()
         if is_idle:
-            self._later(_AGAIN_S, partial(self._note_idle, message.number))
+            self._later(_AGAIN_S, partial(self._note_idle, number))
 
     def _note_idle(self, number: int) -> None:
         """Note that the last epoch is where it belongs, if no other has come: its blocks may go."""

@@ -174,9 +174,8 @@ def test_state_by_key_goes_on_over_a_crash_and_a_restart(sc: Any, tmp_path: Path
         made = StreamingContext(sc, 0.5)
         stream = made.receiverStream(numbers(3000, block_s=0.05, keys=7), "numbers")
         sink = FileSink(out, "jsonl")
-        stream.continuous(
-            Counts(tmp_path), sink=sink, epoch=0.05, parallelism=parallelism, key_by=key_by
-        )
+        function = Counts(tmp_path) if key_by else doubled
+        stream.continuous(function, sink=sink, epoch=0.05, parallelism=parallelism, key_by=key_by)
         sc._conf.set(key, str(log))
         try:
             made.start()
@@ -487,6 +486,9 @@ def test_what_cannot_be_sent_to_a_task_is_named_where_it_is_given(
         ({"timeout": True}, "timeout"),
         ({"attempts": 1.5}, "attempts"),
         ({"dead_letters": "yes"}, "dead_letters"),
+        ({"key_by": 3}, "key_by"),
+        ({"key_by": ""}, "key_by"),
+        ({"dead_letters": True, "key_by": "card", "function": Counts(Path())}, "dead_letters"),
     ],
 )
 def test_arguments_are_checked(
@@ -496,3 +498,46 @@ def test_arguments_are_checked(
     given = {"function": doubled, "sink": FileSink(tmp_path), **arguments}
     with pytest.raises((TypeError, ValueError), match=f"^{says}="):
         stream.continuous(given.pop("function"), **given)
+
+
+@pytest.mark.parametrize("key_by", [None, "card"])
+def test_a_function_that_cannot_be_called_so_is_refused(
+    ssc: StreamingContext, tmp_path: Path, key_by: str | None
+) -> None:
+    stream = ssc.receiverStream(numbers(10))
+    wrong, said = (
+        (doubled, r"\(batch, state\) with") if key_by else (Counts(tmp_path), r"\(batch\) wi")
+    )
+    with pytest.raises(TypeError, match=rf"the function is called as function{said}"):
+        stream.continuous(wrong, sink=FileSink(tmp_path), key_by=key_by)
+
+
+def test_a_column_of_keys_that_is_not_there_is_given_up_at_once(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    stream = ssc.receiverStream(numbers(10, keys=2))
+    stream.continuous(Counts(tmp_path), sink=FileSink(tmp_path), key_by="card")
+    ssc.start()
+    says = r"key_by='card': there is no such column in \['key', 'n'\]"
+    with pytest.raises(ContinuousStreamError, match=says) as raised:
+        ssc.awaitTermination(HANG_S)
+    assert "times" not in str(raised.value).splitlines()[0]
+
+
+def test_a_state_that_is_lost_is_told_and_not_begun_anew(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    class Removes:
+        def __call__(self, batch: pa.RecordBatch, state: KeyedState) -> pa.RecordBatch:
+            if max(batch["n"].to_pylist()) > 500:
+                os.unlink(state._path)
+                raise RuntimeError("it fails")
+            return batch
+
+    stream = ssc.receiverStream(numbers(3000, block_s=0.05, keys=2))
+    stream.continuous(Removes(), sink=FileSink(tmp_path), epoch=0.05, key_by="key")
+    ssc.start()
+    with pytest.raises(
+        ContinuousStreamError, match=r"the state after epoch \d+ is not in .*sqlite"
+    ):
+        ssc.awaitTermination(HANG_S)

@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 from penstock.clock import SystemClock
-from penstock.continuous import ContinuousOperation, Epoch, FunctionSink
+from penstock.continuous import (
+    ContinuousOperation,
+    Epoch,
+    FunctionSink,
+    KeyedState,
+    StatePlace,
+)
 from penstock.settings import Settings
 from penstock.tracker import LedgerError
 from penstock.tracker._continuous import ContinuousStreams
@@ -43,13 +49,20 @@ from tests.tracker.place_cases import Case
 from tests.tracker.tracker_cases import ThreadCluster
 
 
-def operation(parallelism: int = 1, attempts: int = 3) -> ContinuousOperation:
+def operation(
+    parallelism: int = 1, attempts: int = 3, key_by: str | None = None
+) -> ContinuousOperation:
     sink = FunctionSink(lambda epoch, table: None)
-    return ContinuousOperation(lambda batch: batch, sink, 100, parallelism, 60.0, attempts)
+    return ContinuousOperation(
+        lambda batch: batch, sink, 100, parallelism, 60.0, attempts, key_by=key_by
+    )
 
 
 class Task:
-    """An attempt of a task; also what the driver has of its connection."""
+    """An attempt of a task; also what the driver has of its connection.
+
+    By key, its state says how many blocks it was given, which it also gives out with each.
+    """
 
     is_connected = True
 
@@ -63,6 +76,7 @@ class Task:
         self.ready: dict[int, tuple[EndEpoch, list[tuple[int, str]]]] = {}
         self.done: list[tuple[int, str]] = []
         self.source = ""
+        self.state: KeyedState | None = None
         driver.epochs.launched(number, self.attempt)
 
     def send(self, message: Message) -> None:
@@ -75,13 +89,23 @@ class Task:
     def _answered(self, answer: Message) -> None:
         assert isinstance(answer, Subscribed)
         self.source = answer.source
+        world = self.driver.world
+        if world.key_by is not None:
+            place = StatePlace(str(world.folder), world.key_by, "none")
+            tasks, last = self.driver.tasks_wanted, (answer.number, answer.end)
+            self.state = KeyedState(place, self.source, self.number, tasks, self.attempt, *last)
 
     def step(self) -> bool:
         """Do one thing; False when there is none."""
         if self.inbox:
             message = self.inbox.popleft()
             if isinstance(message, TaskBlocks):
-                self.blocks.extend((place, info.block_id) for place, info in message.blocks)
+                self.blocks.extend(
+                    (place, info.block_id)
+                    for place, info in message.blocks
+                    # By key each task is sent all; here a block has one key.
+                    if self.state is None or place % self.driver.tasks_wanted == self.number
+                )
             elif isinstance(message, EndEpoch):
                 self.ends.append(message)
             elif isinstance(message, CommitEpoch):
@@ -89,6 +113,8 @@ class Task:
             return True
         if self.ends and not (self.blocks and self.blocks[0][0] < self.ends[0].end):
             end, done, self.done = self.ends.popleft(), self.done, []
+            if self.state is not None:
+                self.state.save(end.number, end.end)
             if end.is_logged:
                 self._commit(end, done)
             else:
@@ -97,7 +123,11 @@ class Task:
                 self.driver.epochs.prepared(told)
             return True
         if self.blocks:
-            self.done.append(self.blocks.popleft())
+            place, block = self.blocks.popleft()
+            if self.state is not None:
+                self.state["blocks"] = self.state.get("blocks", 0) + 1
+                block = f"{block} {self.state['blocks']}"
+            self.done.append((place, block))
             return True
         return False
 
@@ -123,7 +153,7 @@ class Driver:
         self.epochs = Epochs(
             0,
             "clicks",
-            operation(tasks),
+            operation(tasks, key_by=world.key_by),
             world.case.ledger.places,
             lambda delay_s, function: self.timers.append(function),
             lambda: None,
@@ -150,28 +180,35 @@ class Driver:
 class World:
     """What outlives drivers: the ledger's disk, and the sink."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, key_by: str | None = None) -> None:
+        self.folder = folder / "states"
+        self.key_by = key_by
         self.chance = random.Random(seed)
         self.attempts = iter(range(1_000_000))
         self.sink: dict[str, list[str]] = {}
         self.case = Case(folder, 0, snapshots=SnapshotRule(size_bytes=2000))
-        self.driver = Driver(self, self.chance.randint(1, 3))
+        self.driver = Driver(self, self._tasks())
+
+    def _tasks(self) -> int:
+        return self.chance.randint(1, 3) if self.key_by is None else 2
 
     def step(self) -> None:
         chance, driver = self.chance, self.driver
         what = chance.random()
-        if what < 0.25:
+        if what < 0.05:
             self.case.add(chance.randint(1, 5))
             driver.epochs.push()
-        elif what < 0.35 and driver.timers:
-            driver.timers.pop(0)()
-        elif what < 0.40 and driver.tasks:
-            driver.die(chance.choice(list(driver.tasks.values())))
-        elif what < 0.50:
+        elif what < 0.20:
+            if driver.timers:
+                driver.timers.pop(0)()
+        elif what < 0.205:
+            if driver.tasks:
+                driver.die(chance.choice(list(driver.tasks.values())))
+        elif what < 0.30:
             driver.start_missing()
-        elif what < 0.515:
+        elif what < 0.3025:
             self.case.start_again()
-            self.driver = Driver(self, chance.randint(1, 3))
+            self.driver = Driver(self, self._tasks())
         elif driver.tasks:
             chance.choice(list(driver.tasks.values())).step()
 
@@ -203,6 +240,7 @@ def test_every_block_is_in_one_epoch_of_the_sink_whatever_dies(tmp_path: Path, s
     given = [block.block_id for block in world.case.blocks]
     found = Counter(block for blocks in world.sink.values() for block in blocks)
     assert found == Counter(given)
+    assert len(world.sink) > 5
     assert len(given) > 100
     # The blocks of a part come in their order, over all epochs of the same division.
     places = {block: place for place, block in enumerate(given)}
@@ -213,8 +251,32 @@ def test_every_block_is_in_one_epoch_of_the_sink_whatever_dies(tmp_path: Path, s
     assert world.case.ledger.places.stream(0).first == len(given)
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [*range(8), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(8, 40))],
+)
+def test_states_are_those_of_the_epochs_of_the_sink_whatever_dies(
+    tmp_path: Path, seed: int
+) -> None:
+    world = World(tmp_path, seed, "key")
+    for _ in range(2000):
+        world.step()
+    world.finish()
+    given = [block.block_id for block in world.case.blocks]
+    assert len(given) > 100
+    assert len(world.sink) > 5
+    of_part: dict[str, list[str]] = {}
+    for name in sorted(world.sink):
+        of_part.setdefault(name[-4:], []).extend(world.sink[name])
+    assert of_part == {
+        f"{part:04d}": [f"{block} {at}" for at, block in enumerate(given[part::2], 1)]
+        for part in range(2)
+    }
+
+
 def started(case: Case, tasks: int = 1) -> tuple[Driver, list[Task]]:
     world = World.__new__(World)
+    world.key_by = None
     world.chance = random.Random(0)
     world.chance.random = lambda: 0.99  # type: ignore[method-assign]
     world.attempts = iter(range(1000))
