@@ -161,8 +161,8 @@ def kill(
             driver.wait_for("started")
             # Not all at the start, which is slow on a machine that has other things to do.
             before, end_s = totals(), time.monotonic() + 60
-            while totals() == before and driver.process.poll() is None:
-                if time.monotonic() > end_s:
+            while driver.process.poll() is None and time.monotonic() < end_s:
+                if all(total > before[name] for name, total in totals().items()):
                     break
                 time.sleep(0.2)
             end_s = time.monotonic() + chance.uniform(8, 15)
