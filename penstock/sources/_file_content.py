@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import lzma
@@ -9,6 +10,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -97,22 +99,25 @@ class PlainContent:
         os.close(self._file)
 
 
-class _XzStreams:
-    """The streams of an ``.xz`` file, one after another, to the file's end.
+class _Streams:
+    """The streams of an ``.xz`` or ``.bz2`` file, one after another, to the file's end.
 
-    Python's `lzma.open` ends without a word at what follows a stream and is none: at the zeros that
-    may stand there ("Stream Padding", The .xz File Format 1.2.1, 2.2), and at what is damaged.
+    Python's `lzma.open` and `bz2.open` end without a word at what follows a stream and is none: at
+    the zeros that may stand there ("Stream Padding", The .xz File Format 1.2.1, 2.2), and at what
+    is damaged.
 
     Args:
+        decompressor: Makes what unpacks a stream.
         path: The file.
 
     Raises:
         OSError: It cannot be opened.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, decompressor: Callable[[], Any], path: str) -> None:
         self._file = io.FileIO(path)
-        self._unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        self._decompressor = decompressor
+        self._unpack = decompressor()
         self._is_over = False
 
     def read(self, size: int) -> bytes:
@@ -128,7 +133,7 @@ class _XzStreams:
             if self._unpack.eof:
                 packed = self._begin_of_next()
                 self._is_over = not packed
-                self._unpack = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+                self._unpack = self._decompressor()
             elif self._unpack.needs_input and not packed:
                 raise EOFError("it ends within a stream")
             found = self._unpack.decompress(packed, size)
@@ -152,9 +157,9 @@ class _XzStreams:
 
 _OPENERS: dict[str, Any] = {
     ".gz": gzip.open,
-    # Python's `bz2.open` ends without a word at what follows a stream and is none.
-    ".bz2": lambda path: pa.input_stream(path, compression="bz2"),
-    ".xz": _XzStreams,
+    # pyarrow's fails at a stream of nothing between two others.
+    ".bz2": partial(_Streams, bz2.BZ2Decompressor),
+    ".xz": partial(_Streams, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ)),
     ".zst": lambda path: pa.input_stream(path, compression="zstd"),
 }
 COMPRESSED = tuple(_OPENERS)

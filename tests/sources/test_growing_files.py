@@ -446,7 +446,7 @@ def test_every_stream_of_a_compressed_file_is_read(folder: Path) -> None:
     skipped = (0x184D2A50).to_bytes(4, "little") + bytes([2, 0, 0, 0]) + b"no"
     packed = {
         "gz": gzip.compress(b"one\n") + bytes(512) + gzip.compress(b"two\n"),
-        "bz2": bz2.compress(b"one\n") + bz2.compress(b"two\n"),
+        "bz2": bz2.compress(b"one\n") + bz2.compress(b"") + bz2.compress(b"two\n"),
         "xz": lzma.compress(b"one\n") + bytes(512) + lzma.compress(b"two\n") + bytes(4),
         "zst": zstd(b"one\n") + skipped + zstd(b"two\n") + skipped,
     }
@@ -464,11 +464,12 @@ def test_a_compressed_file_of_which_a_later_stream_is_damaged_is_told_and_not_st
 ) -> None:
     monkeypatch.setattr(growing_files, "_QUIET_S", 0.1)
     compress = bz2.compress if suffix == "bz2" else lzma.compress
-    damaged = bytes([0xFF, *compress(b"two\n")[1:]])
-    (folder / f"app.log.{suffix}").write_bytes(compress(b"one\n") + damaged)
-    with reading(folder / "app.log*") as running:
-        running.wait_for_error("ends early, or is damaged")
-        assert running.records == []
+    first, damaged = compress(b"one\n"), bytes([0xFF, *compress(b"two\n")[1:]])
+    for data in (first + damaged, first + compress(b"")[:-1], first + bytes(3)):
+        (folder / f"app.log.{suffix}").write_bytes(data)
+        with reading(folder / "app.log*") as running:
+            running.wait_for_error("ends early, or is damaged")
+            assert running.records == []
 
 
 def test_a_last_line_that_never_ended_is_a_dead_letter(folder: Path) -> None:
