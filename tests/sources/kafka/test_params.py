@@ -23,6 +23,7 @@ from penstock.sources.kafka import (
     TopicPartition,
 )
 from penstock.sources.kafka.engines import ENGINES, engine_of
+from penstock.sources.kafka.engines._confluent_client import shared_settings
 from penstock.sources.kafka.strategies import ConsumerStrategy
 
 SERVERS = {"bootstrap.servers": "127.0.0.1:9"}
@@ -40,6 +41,18 @@ def test_secrets_reach_the_client_and_are_not_shown(servers: dict[str, Any]) -> 
     assert all(name.startswith(("sasl", "ssl")) for name in params.values)
     shown = f"{params!r} {params.values!r} {params.values} {vars(params)}"
     assert "of-mine" not in shown
+
+
+def test_all_clients_of_a_stream_connect_by_the_same_settings() -> None:
+    given = {
+        "security.protocol": "SASL_SSL",
+        "enable.ssl.certificate.verification": "false",
+        "sasl.mechanism": "OAUTHBEARER",
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "https.ca.location": "probe",
+    }
+    params = KafkaParams({**SERVERS, **given, "penstock.engine": "confluent-kafka"})
+    assert shared_settings(params) == {**SERVERS, **given}
 
 
 def test_clients_take_each_others_names_of_security_settings() -> None:
