@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import math
 import os
 import uuid
@@ -112,6 +113,9 @@ class FunctionSink(Sink):
             self._function(epoch, pa.Table.from_batches(batches))
 
 
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
 class FileSink(Sink):
     """Writes a file for each part that has rows, whole or not at all.
 
@@ -177,6 +181,8 @@ class FileSink(Sink):
         try:
             os.link(first, second)
         except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
             raise SinkError(
                 f"the file system of {self._folder} has no hard links ({error.strerror}), by which "
                 "a FileSink gives a file its name just once: use a folder on another one (a local "

@@ -208,6 +208,16 @@ def test_a_folder_without_hard_links_is_refused_at_once(tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_full_is_tried_again(tmp_path: Path, monkeypatch: Any) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+        patched.setattr(os, "link", refuse)
+        opened(FileSink(tmp_path))
+    opened(FileSink(tmp_path))
+
+
 def rows(path: Path) -> list[tuple[Any, ...]]:
     with sqlite3.connect(path) as connection:
         return connection.execute("SELECT n, text FROM numbers ORDER BY n").fetchall()
