@@ -276,46 +276,6 @@ def test_a_time_that_the_brokers_do_not_allow_is_told(started: Kafka) -> None:
         sink.prepare(epoch(source, 0), batches(1))
 
 
-@pytest.mark.parametrize(
-    ("column", "says"),
-    [
-        ({"key": "k"}, "must return one column k, and returned: n"),
-        ({"value": "n"}, r"column n is of type list<.*let the function make it bytes or text"),
-    ],
-)
-def test_columns_that_cannot_be_written_are_told(
-    started: Kafka, column: dict[str, str], says: str
-) -> None:
-    source = new_source()
-    sink = opened(KafkaSink(started.create_topic(), params(started), **column), source)
-    with pytest.raises(SinkError, match=says):
-        sink.prepare(epoch(source, 0), [pa.RecordBatch.from_pydict({"n": [[1]]})])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((3, {}), "topic=3 is not accepted"),
-        (("t", {}), "bootstrap.servers is needed"),
-        (("t", 3), "a dict of the client's settings"),
-        (("t", {"penstock.engine": "kafka-python"}), "needs confluent-kafka"),
-        (("t", {"transactional.id": "mine"}), "transactional.id is not accepted"),
-        (("t", {"transaction.timeout.ms": 10}), "transaction.timeout.ms.*outside allowed range"),
-        (("t", {"acks": 1}), "acks"),
-        (("t", {"linger.mss": 1}), "linger.mss"),
-    ],
-)
-def test_arguments_that_cannot_be_are_refused_where_they_are_given(
-    arguments: tuple[Any, Any], says: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    topic, given = arguments
-    if isinstance(given, dict) and given:
-        given = {"bootstrap.servers": "127.0.0.1:1", **given}
-    with pytest.raises((TypeError, ValueError), match=says):
-        KafkaSink(topic, given)
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.long
 def test_a_broker_that_is_away_is_waited_for_within_a_bound(own: Broker) -> None:
     topic, source = own.create_topic(), new_source()

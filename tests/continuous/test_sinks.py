@@ -212,9 +212,10 @@ def test_a_folder_that_is_full_is_tried_again(tmp_path: Path, monkeypatch: Any) 
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left"):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "link", refuse)
-        opened(FileSink(tmp_path))
+        with pytest.raises(OSError, match="No space left"):
+            opened(FileSink(tmp_path))
     opened(FileSink(tmp_path))
 
 

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import refused
 from penstock.continuous.sinks import Epoch, Sink, SinkError, json_rows
+from penstock.sources.kafka.columns import HEADERS
 from penstock.sources.kafka.params import KafkaParams
 
 if TYPE_CHECKING:
@@ -177,7 +178,19 @@ class KafkaSink(Sink):
         yield from zip(keys, values, headers, strict=False)
 
     def _pairs(self, batch: pa.RecordBatch, name: str) -> Iterator[Any]:
-        for row in self._column(batch, name).to_pylist():
+        import pyarrow as pa
+
+        column = self._column(batch, name)
+        try:
+            made = column.cast(HEADERS.type)
+        except pa.ArrowException:
+            made = None
+        if made is None or made.flatten().flatten()[0].null_count:
+            raise SinkError(
+                f"the column {name} is of type {column.type}, or a header in it has no key: "
+                "headers are array<struct<key: string, value: binary>>"
+            )
+        for row in made.to_pylist():
             yield row and [(each["key"], each["value"]) for each in row]
 
     def _bytes(self, batch: pa.RecordBatch, name: str) -> list[bytes | None]:
@@ -185,9 +198,11 @@ class KafkaSink(Sink):
 
         column = self._column(batch, name)
         try:
-            if not pa.types.is_large_binary(column.type) and not pa.types.is_binary(column.type):
+            try:
+                column = column.cast(pa.large_binary())
+            except pa.ArrowException:
                 column = column.cast(pa.large_string()).cast(pa.large_binary())
-        except pa.ArrowNotImplementedError:
+        except pa.ArrowException:
             raise SinkError(
                 f"the column {name} is of type {column.type}, of which Arrow makes no text: let "
                 "the function make it bytes or text, or leave value out for JSON"
