@@ -5,8 +5,9 @@ What must hold:
 - *With the epoch.* What the function changed in an epoch is on the disk before the driver hears
   that the epoch is prepared, and counts when that is logged. What was not logged is undone before
   the epoch is computed again.
-- *One writer.* The newest attempt of a task has the state. One that was replaced, and goes on, is
-  refused at its next epoch and changes nothing.
+- *One writer.* An attempt claims the state before the driver gives it blocks, and from then on any
+  other is refused and changes nothing. One that was replaced, and claims it late, is refused by the
+  driver; the newest then fails once, and another has it.
 - *No memory without bound.* Only what an epoch changes is in memory.
 
 A part of a stream, of those into which `rows_of_part` divides keys, has one SQLite database, since
@@ -16,7 +17,7 @@ epochs are never undone: before one ends, the driver log has it that the one bef
 the values before the last epoch stand beside those after it.
 
 Tables: ``state`` (key, pickled value); ``before`` (key, value before the last epoch, or null);
-``epoch``, one row: the last epoch's number and end, those of the one before, and whose it is.
+``epoch``, one row: the last epoch's number and end, those of the one before, and whose claim it is.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import os
 import pickle
 import sqlite3
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -41,7 +42,13 @@ Key = int | str | bytes
 _TABLES = """
     CREATE TABLE IF NOT EXISTS state (key NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS before (key NOT NULL PRIMARY KEY, value BLOB) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS epoch (number, end, number_before, end_before, attempt);
+    CREATE TABLE IF NOT EXISTS epoch (
+        one PRIMARY KEY, number, end, number_before, end_before, attempt
+    );
+"""
+_CLAIM = """
+    INSERT INTO epoch (one, attempt) VALUES (1, ?1)
+    ON CONFLICT DO UPDATE SET attempt = ?1
 """
 _UNDO = """
     DELETE FROM state WHERE key IN (SELECT key FROM before WHERE value IS NULL);
@@ -74,17 +81,63 @@ class StateError(PenstockError):
 
 @dataclass(frozen=True)
 class StatePlace:
-    """Where the state of a stream is kept, and by which of its columns.
+    """Where the state of a task is kept, and by which column of the stream.
 
     Attributes:
-        folder: On this host, or mounted from another.
+        path: Of the database, on this host, or mounted from another.
         key_by: The column.
         sync: ``none``, ``interval`` or ``always``, as of the logs of blocks.
     """
 
-    folder: str
+    path: str
     key_by: str
     sync: str = "always"
+
+    def claim(self, attempt: str) -> None:
+        """Make the state an attempt's; any other is refused from then on.
+
+        Raises:
+            StateError: It cannot be written.
+        """
+        with _told(self, "had"):
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            with closing(self.connect()) as database, _transaction(database):
+                for statement in _TABLES.split(";"):
+                    database.execute(statement)
+                database.execute(_CLAIM, (attempt,))
+
+    def connect(self) -> sqlite3.Connection:
+        """Open the database."""
+        database = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+        database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.sync]}")
+        database.execute("PRAGMA journal_mode = TRUNCATE")
+        return database
+
+
+@contextmanager
+def _told(place: StatePlace, what: str) -> Iterator[None]:
+    """Say of which state it is what the system refuses.
+
+    Raises:
+        StateError: In place of its error.
+    """
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise StateError(f"the state in {place.path} cannot be {what}: {error}") from error
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """Do all of it, or nothing."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
 
 
 class KeyedState(MutableMapping[Key, Any]):
@@ -97,78 +150,50 @@ class KeyedState(MutableMapping[Key, Any]):
 
     Args:
         place: Where it is kept.
-        source: Names the stream's epochs.
-        part: Which part of the keys it has.
-        parts: How many parts there are.
-        attempt: Whose it is from now on.
+        attempt: Whose it is: it has claimed it.
         number: After which epoch; -1: there was none.
         end: Before which place that ends.
 
     Raises:
-        StateError: It is not there as of that epoch, or cannot be read.
+        StateError: It is not there as of that epoch, another attempt has it by now, or it cannot be
+            read.
     """
 
-    def __init__(
-        self,
-        place: StatePlace,
-        source: str,
-        part: int,
-        parts: int,
-        attempt: str,
-        number: int,
-        end: int,
-    ) -> None:
+    def __init__(self, place: StatePlace, attempt: str, number: int, end: int) -> None:
+        self._place = place
         self._attempt = attempt
-        self._path = os.path.join(place.folder, f"{source}-{part}-of-{parts}.sqlite")
         self._changed: dict[Key, bytes | None] = {}
-        if number >= 0 and not os.path.exists(self._path):
-            raise self._missing(number)
-        try:
-            os.makedirs(place.folder, mode=0o700, exist_ok=True)
-            self._database = sqlite3.connect(self._path, timeout=_WAIT_S, isolation_level=None)
+        with _told(place, "had"):
+            self._database = place.connect()
             try:
-                self._open(place.sync, number, end)
+                with _transaction(self._database):
+                    self._begin_after(number, end)
             except BaseException:
                 self._database.close()
                 raise
-        except (OSError, sqlite3.Error) as error:
-            raise StateError(f"the state in {self._path} cannot be had: {error}") from error
 
-    def _open(self, sync: str, number: int, end: int) -> None:
+    def _begin_after(self, number: int, end: int) -> None:
         execute = self._database.execute
-        execute(f"PRAGMA synchronous = {_SYNCHRONOUS[sync]}")
-        execute("PRAGMA journal_mode = TRUNCATE")
-        with self._transaction():
-            for statement in _TABLES.split(";"):
+        row = execute("SELECT attempt, number, end, number_before, end_before FROM epoch")
+        attempt, *known = row.fetchone()
+        last, before = tuple(known[:2]), tuple(known[2:])
+        if attempt != self._attempt:
+            raise self._replaced()
+        if last == (None, None) and number < 0:
+            execute("UPDATE epoch SET number = ?, end = ?", (number, end))
+        elif (number, end) not in (last, before):
+            raise StateError(
+                f"the state after epoch {number} is not in {self._place.path} of this host: where "
+                "a stream with key_by runs on several hosts, that folder must be mounted on all of "
+                "them; a stream whose state was lost starts anew under another name",
+                is_permanent=True,
+            )
+        elif (number, end) != last:
+            for statement in _UNDO.split(";"):
                 execute(statement)
-            known = execute("SELECT number, end, number_before, end_before FROM epoch").fetchone()
-            if known is None and number < 0:
-                execute("INSERT INTO epoch VALUES (?, ?, ?, ?, '')", (number, end, number, end))
-            elif known is None or (number, end) not in (known[:2], known[2:]):
-                raise self._missing(number)
-            elif known[:2] != (number, end):
-                for statement in _UNDO.split(";"):
-                    execute(statement)
-            execute("UPDATE epoch SET attempt = ?", (self._attempt,))
 
-    def _missing(self, number: int) -> StateError:
-        return StateError(
-            f"the state after epoch {number} is not in {self._path} of this host: where a stream "
-            "with key_by runs on several hosts, that folder must be mounted on all of them; a "
-            "stream whose state was lost starts anew under another name",
-            is_permanent=True,
-        )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._database.execute("COMMIT")
-        except BaseException:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            raise
+    def _replaced(self) -> StateError:
+        return StateError(f"another attempt of the task has the state in {self._place.path}")
 
     def __getitem__(self, key: Key) -> Any:
         found = self._pickled(key)
@@ -214,17 +239,14 @@ class KeyedState(MutableMapping[Key, Any]):
         gone = [(key,) for key, value in changed.items() if value is None]
         there = [(key, value) for key, value in changed.items() if value is not None]
         database = self._database
-        try:
-            with self._transaction():
-                moved = database.execute(_NEXT, (number, end, self._attempt, number - 1))
-                if moved.rowcount != 1:
-                    raise StateError(f"another attempt of the task has the state in {self._path}")
-                database.execute("DELETE FROM before")
-                database.executemany(_KEEP, ((key,) for key in changed))
-                database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", there)
-                database.executemany("DELETE FROM state WHERE key = ?", gone)
-        except sqlite3.Error as error:
-            raise StateError(f"the state in {self._path} cannot be written: {error}") from error
+        with _told(self._place, "written"), _transaction(database):
+            moved = database.execute(_NEXT, (number, end, self._attempt, number - 1))
+            if moved.rowcount != 1:
+                raise self._replaced()
+            database.execute("DELETE FROM before")
+            database.executemany(_KEEP, ((key,) for key in changed))
+            database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", there)
+            database.executemany("DELETE FROM state WHERE key = ?", gone)
         self._changed = {}
 
     def close(self) -> None:

@@ -214,6 +214,12 @@ class _Attempt:
         self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None], sink: Sink
     ) -> list[OwnedThread]:
         launch = self._launch
+        try:
+            if launch.state is not None:
+                launch.state.claim(launch.attempt)
+        except StateError as error:
+            self._fail("it has no state", error)
+            return []
         executor = executor_id()
         host = host_name(executor, launch.executor_hosts)
         asked = SubscribeTask(*self._me, host, os.getpid())
@@ -316,15 +322,12 @@ class _Attempt:
     # -- the function's thread -----------------------------------------------------------------
 
     def _call_function(self, function: Callable[..., pa.RecordBatch | None]) -> None:
-        launch, answer, place = self._launch, self._subscribed, self._launch.state
-        if place is None:
+        launch, answer = self._launch, self._subscribed
+        if launch.state is None:
             self._take_blocks(function, None)
             return
-        number, end = answer.number, answer.end
         try:
-            state = KeyedState(
-                place, answer.source, launch.task, launch.tasks, launch.attempt, number, end
-            )
+            state = KeyedState(launch.state, launch.attempt, answer.number, answer.end)
         except StateError as error:
             self._fail("it has no state", error, permanent=error.is_permanent)
             return

@@ -176,11 +176,13 @@ class ContinuousStreams:
         if self._logs.encryption is not None:
             raise SettingError(IO_ENCRYPTION, "true", f"false {accepted} not encrypted")
 
-    def _state_of(self, operation: ContinuousOperation) -> StatePlace | None:
+    def _state_of(self, epochs: Epochs, number: int) -> StatePlace | None:
+        operation = epochs.operation
         if operation.key_by is None:
             return None
-        folder = os.path.join(os.path.dirname(self._logs.root), "keyedState")
-        return StatePlace(folder, operation.key_by, self._logs.sync)
+        name = f"{epochs.source}-{number}-of-{operation.parallelism}.sqlite"
+        path = os.path.join(os.path.dirname(self._logs.root), "keyedState", name)
+        return StatePlace(path, operation.key_by, self._logs.sync)
 
     def start(self) -> None:
         """Start the tasks."""
@@ -307,7 +309,7 @@ class ContinuousStreams:
             settings.max_frame_bytes,
             {found.executor_id: found.host for found in self._cluster.executors()},
             self._letters_of(epochs) if epochs.operation.dead_letters else None,
-            self._state_of(epochs.operation),
+            self._state_of(epochs, number),
         )
         epochs.launched(number, attempt)
         return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))

@@ -531,7 +531,7 @@ def test_a_state_that_is_lost_is_told_and_not_begun_anew(
     class Removes:
         def __call__(self, batch: pa.RecordBatch, state: KeyedState) -> pa.RecordBatch:
             if max(batch["n"].to_pylist()) > 500:
-                os.unlink(state._path)
+                os.unlink(state._place.path)
                 raise RuntimeError("it fails")
             return batch
 

@@ -77,12 +77,18 @@ class Task:
         self.done: list[tuple[int, str]] = []
         self.source = ""
         self.state: KeyedState | None = None
+        self.place: StatePlace | None = None
+        if (key_by := driver.world.key_by) is not None:
+            name = f"{driver.epochs.source}-{number}"
+            self.place = StatePlace(str(driver.world.folder / name), key_by, "none")
         driver.epochs.launched(number, self.attempt)
 
     def send(self, message: Message) -> None:
         self.inbox.append(message)
 
     def subscribe(self) -> None:
+        if self.place is not None:
+            self.place.claim(self.attempt)
         asked = SubscribeTask(0, self.number, self.attempt, "host", 1)
         self.driver.epochs.subscribe(self, asked, self._answered)  # type: ignore[arg-type]
 
@@ -91,9 +97,8 @@ class Task:
         self.source = answer.source
         world = self.driver.world
         if world.key_by is not None:
-            place = StatePlace(str(world.folder), world.key_by, "none")
-            tasks, last = self.driver.tasks_wanted, (answer.number, answer.end)
-            self.state = KeyedState(place, self.source, self.number, tasks, self.attempt, *last)
+            assert self.place is not None
+            self.state = KeyedState(self.place, self.attempt, answer.number, answer.end)
 
     def step(self) -> bool:
         """Do one thing; False when there is none."""
