@@ -258,16 +258,19 @@ def json_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
     """Yield each row as a JSON object, as Spark's writer of JSON has it.
 
     Raises:
-        SinkError: Two columns have one name.
+        SinkError: Two columns, fields or keys of a map have one name, or Python has no such value.
     """
     import json
 
     names = batch.schema.names
     if len(set(names)) < len(names):
         raise SinkError(f"two columns have one name, which JSON cannot have: {names}; rename one")
-    columns = [
-        [_as_json(value, column.type) for value in column.to_pylist()] for column in batch.columns
-    ]
+    columns = []
+    for name, column in zip(names, batch.columns, strict=True):
+        try:
+            columns.append([_as_json(value, column.type) for value in column.to_pylist()])
+        except (ValueError, OverflowError) as error:
+            raise SinkError(f"the column {name} cannot be JSON: {error}") from error
     for row in zip(*columns, strict=True):
         line = dict(zip(names, row, strict=True))
         yield json.dumps(line, ensure_ascii=False, allow_nan=False).encode()
@@ -278,16 +281,24 @@ def _as_json(value: Any, kind: pa.DataType) -> Any:
 
     Decimals and what else JSON has no form for are text.
     """
+    import numpy as np
     import pyarrow as pa
 
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
     if isinstance(value, float):
+        if pa.types.is_float32(kind):
+            value = float(str(np.float32(value)))
         return value if math.isfinite(value) else _NOT_FINITE[str(value)]
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if pa.types.is_map(kind):
-        return {_as_name(k, kind.key_type): _as_json(v, kind.item_type) for k, v in value}
+        found = {_as_name(k, kind.key_type): _as_json(v, kind.item_type) for k, v in value}
+        if len(found) < len(value):
+            raise ValueError(f"a map has a key twice: {value!r:.100}")
+        return found
     if isinstance(value, list):
         return [_as_json(item, kind.value_type) for item in value]
     if isinstance(value, dict):

@@ -253,7 +253,7 @@ def test_a_topic_that_no_one_makes_is_told_once(started: Kafka) -> None:
         sink.prepare(epoch(source, 0), batches(1))
 
 
-@pytest.mark.parametrize("where", ["client", "topic"])
+@pytest.mark.parametrize("where", ["client", "topic", "topic, before others"])
 def test_a_record_that_is_too_large_is_told_and_nothing_of_its_epoch_written(
     started: Kafka, where: str
 ) -> None:
@@ -263,9 +263,20 @@ def test_a_record_that_is_too_large_is_told_and_nothing_of_its_epoch_written(
     sink = opened(KafkaSink(topic, params(started)), source)
     write(sink, epoch(source, 0), batches(1))
     large = [*batches(2), pa.RecordBatch.from_pydict({"n": ["x" * size]})]
+    if where == "topic, before others":
+        # More than wait in the client at once: the brokers refuse it meanwhile.
+        large += [pa.RecordBatch.from_pydict({"n": ["y"] * 100_000})] * 3
     with pytest.raises(SinkError, match=r"MSG_SIZE_TOO_LARGE.*message\.max\.bytes.*max\.message"):
         write(sink, epoch(source, 1), large)
     assert len(committed(started.address, topic)) == 1
+
+
+def test_a_record_that_the_client_has_no_room_for_is_told(started: Kafka) -> None:
+    source = new_source()
+    little = params(started, queue_buffering_max_kbytes=1)
+    sink = opened(KafkaSink(started.create_topic(), little), source)
+    with pytest.raises(SinkError, match=r"raise queue\.buffering\.max\.kbytes"):
+        write(sink, epoch(source, 0), [pa.RecordBatch.from_pydict({"n": ["x" * 5000]})])
 
 
 def test_a_time_that_the_brokers_do_not_allow_is_told(started: Kafka) -> None:

@@ -1,4 +1,4 @@
-"""The program of docs/low-latency.md runs as it stands there, but for its folder and its time."""
+"""The programs of docs/low-latency.md run as they stand there, but for folder and time."""
 
 from __future__ import annotations
 

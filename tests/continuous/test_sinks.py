@@ -197,6 +197,37 @@ def test_columns_of_one_name_are_refused_by_json(tmp_path: Path) -> None:
         sink.prepare(epoch(), [twice])
 
 
+@pytest.mark.parametrize(
+    ("column", "says"),
+    [
+        (
+            pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64())),
+            "a key twice",
+        ),
+        (pa.array([1 << 60], pa.timestamp("us")), "out of range"),
+    ],
+)
+def test_what_has_no_form_in_json_is_refused(tmp_path: Path, column: Any, says: str) -> None:
+    sink = opened(FileSink(tmp_path, "jsonl"))
+    with pytest.raises(SinkError, match=f"the column n cannot be JSON: .*({says})"):
+        sink.prepare(epoch(), [pa.record_batch({"n": column})])
+
+
+def test_short_floats_and_dictionaries_are_written_as_their_values(tmp_path: Path) -> None:
+    sink = opened(FileSink(tmp_path, "jsonl"))
+    took = pa.array([datetime.timedelta(seconds=1)] * 3, pa.duration("us"))
+    batch = pa.record_batch(
+        {
+            "f": pa.array([0.1, float("nan"), None], pa.float32()),
+            "took": took.dictionary_encode(),
+        }
+    )
+    sink.prepare(epoch(), [batch])
+    sink.commit(epoch(), [batch])
+    (file,) = seen(tmp_path)
+    assert read(file) == [{"f": f, "took": "PT1S"} for f in (0.1, "NaN", None)]
+
+
 def test_a_folder_without_hard_links_is_refused_at_once(tmp_path: Path, monkeypatch: Any) -> None:
     def refuse(*_: Any) -> None:
         # As FAT and most of FUSE do; neither can be mounted everywhere that tests run.

@@ -80,6 +80,9 @@ _HOPELESS = {
         "kafkaParams) or the topic takes (max.message.bytes): raise these, lower batch.size to "
         "what the topic takes, or let the function leave such records out"
     ),
+    KafkaError.RECORD_LIST_TOO_LARGE: (
+        "a batch of records is larger than the topic takes (segment.bytes): lower batch.size"
+    ),
     KafkaError.INVALID_RECORD: "the topic does not take it; does it need keys, being compacted?",
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "transaction.timeout.ms is more than transaction.max.timeout.ms of the brokers: lower it"
@@ -215,13 +218,22 @@ class Transactions:
 
     def _produce(self, record: ProducedRecord, end_s: float) -> None:
         key, value, headers = record
+        send = partial(self._producer.produce, self._topic, value, key, headers=headers)
         try:
             try:
-                self._producer.produce(self._topic, value, key, headers=headers)
+                send()
             except BufferError:
                 self._wait(self._flush, "", end_s)
-                self._producer.produce(self._topic, value, key, headers=headers)
+                send()
+        except BufferError:
+            raise SinkError(
+                f"a record for {self._topic} is larger than all that may wait in the client: raise "
+                "queue.buffering.max.kbytes in kafkaParams, or let the function leave it out"
+            ) from None
         except KafkaException as failure:
+            with suppress(KafkaException):
+                # What is told of an earlier record is why.
+                self._producer.poll(0)
             raise self._error_of(failure.args[0], "", 0.0) from failure
 
     def _flush(self, timeout_s: float) -> None:
