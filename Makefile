@@ -161,11 +161,11 @@ services: $(STAMP) java
 $(VENV)/.compiled: $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py)
 	@$(BIN)/python -m pytest --collect-only -q >/dev/null; touch $@
 
-test: services ## run the tests, in eight minutes and two of set-up on two quiet cores
+test: services ## run the tests but those with other servers, in eight minutes on two quiet cores
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
-test-long: services ## run the tests that `make test` leaves out for their time
+test-long: services ## run what `make test` leaves out: tests with servers, and those that take long
 	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
 
 test-slow: LANES = 3

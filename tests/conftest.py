@@ -44,25 +44,6 @@ def plain_log() -> Iterator[None]:
         yield
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Refuse cases without an order: each process that runs tests must find them in the same."""
-    for mark in metafunc.definition.iter_markers("parametrize"):
-        assert not isinstance(mark.args[-1], (set, frozenset)), f"a set as cases: {mark.args[0]}"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what may take longest, so that tests side by side end at about the same time."""
-
-    def bound(item: pytest.Item) -> float:
-        mark = item.get_closest_marker("timeout")
-        return float(mark.args[0]) if mark is not None else 0.0
-
-    longest: dict[Path, float] = {}
-    for item in items:
-        longest[item.path] = max(longest.get(item.path, 0.0), bound(item))
-    items.sort(key=lambda item: -longest[item.path])
-
-
 _ONE_HDFS = frozenset(
     {
         "tests/blockstore/test_on_hdfs.py",
@@ -73,6 +54,45 @@ _ONE_HDFS = frozenset(
     }
 )
 """Files whose tests run in one process, which starts one HDFS for them."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Refuse cases without an order: each process that runs tests must find them in the same."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        assert not isinstance(mark.args[-1], (set, frozenset)), f"a set as cases: {mark.args[0]}"
+
+
+_WITH_SERVERS = (
+    "tests/sources/",
+    "tests/continuous/test_kafka_sink.py",
+    "tests/testing/test_sinks.py",
+    "tests/monitor/test_browser.py",
+    *_ONE_HDFS,
+)
+"""Where tests are that run a broker, a database, an HDFS or a browser beside Spark."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests with servers to `make test-long`, and begin with what may take longest.
+
+    So tests side by side end at about the same time.
+    """
+    for item in items:
+        if item.nodeid.startswith(_WITH_SERVERS) and (
+            item.get_closest_marker("slow")
+            or {"moto", "database"}.intersection(getattr(item, "fixturenames", ()))
+        ):
+            item.add_marker(pytest.mark.long)
+
+    def bound(item: pytest.Item) -> float:
+        mark = item.get_closest_marker("timeout")
+        return float(mark.args[0]) if mark is not None else 0.0
+
+    longest: dict[Path, float] = {}
+    for item in items:
+        longest[item.path] = max(longest.get(item.path, 0.0), bound(item))
+    items.sort(key=lambda item: -longest[item.path])
 
 
 class _ByServer(LoadFileScheduling):
