@@ -56,6 +56,7 @@ _SLICE_S = 1.0
 _PAUSE_S = 0.1
 _PROBE_S = 2.0
 _ABORT_S = 2.0
+_TOLD_S = 5.0
 
 _FENCED = (
     KafkaError._FENCED,
@@ -231,9 +232,11 @@ class Transactions:
                 "queue.buffering.max.kbytes in kafkaParams, or let the function leave it out"
             ) from None
         except KafkaException as failure:
+            # Why is told of an earlier record, which may come a little later.
+            told_s = time.monotonic() + _TOLD_S
             with suppress(KafkaException):
-                # What is told of an earlier record is why.
-                self._producer.poll(0)
+                while not self._undelivered and time.monotonic() < told_s:
+                    self._producer.poll(_PAUSE_S)
             raise self._error_of(failure.args[0], "", 0.0) from failure
 
     def _flush(self, timeout_s: float) -> None:
