@@ -8,7 +8,7 @@ What must hold:
 - *One writer.* An attempt claims the state before the driver gives it blocks, and from then on any
   other is refused and changes nothing. One that was replaced, and claims it late, is refused by the
   driver; the newest then fails once, and another has it.
-- *No memory without bound.* Only what an epoch changes is in memory.
+- *No memory without bound.* What an epoch changes is in memory, and 64 MiB of the database.
 
 A part of a stream, of those into which `rows_of_part` divides keys, has one SQLite database, since
 that comes with Python, is written by transactions, and needs no recovery of ours; a journal that
@@ -111,6 +111,8 @@ class StatePlace:
         database = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
         database.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.sync]}")
         database.execute("PRAGMA journal_mode = TRUNCATE")
+        # With the default of 2 MB updates of 300,000 keys took half as long again.
+        database.execute("PRAGMA cache_size = -65536")
         return database
 
 
