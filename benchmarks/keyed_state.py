@@ -34,10 +34,12 @@ def keys(count: int, of: int) -> Any:
     @receiver(schema="key bigint")
     def drawn(context: Any) -> Iterator[pa.RecordBatch]:
         chance = np.random.default_rng(1)
-        for _ in range(count // _EACH):
+        for at in range(0, count, _EACH):
             if context.stopped.is_set():
                 return
-            yield pa.RecordBatch.from_pydict({"key": chance.integers(0, of, _EACH)})
+            yield pa.RecordBatch.from_pydict(
+                {"key": chance.integers(0, of, min(_EACH, count - at))}
+            )
         context.stopped.wait()
 
     return drawn

@@ -281,17 +281,18 @@ def _as_json(value: Any, kind: pa.DataType) -> Any:
 
     Decimals and what else JSON has no form for are text.
     """
-    import numpy as np
+    if value is None or isinstance(value, (str, int)):
+        return value
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if isinstance(value, float):
         if pa.types.is_float32(kind):
+            import numpy as np
+
             value = float(str(np.float32(value)))
         return value if math.isfinite(value) else _NOT_FINITE[str(value)]
-    if value is None or isinstance(value, (str, int)):
-        return value
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if pa.types.is_map(kind):

@@ -290,9 +290,7 @@ def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> p
     if parts == 1:
         return batch
     if is_whole:
-        if keys.null_count:
-            keys = keys.fill_null(0)
-        of_key = _mixed(keys.to_numpy(zero_copy_only=False)) % np.uint64(parts)
+        of_key = _mixed(keys.fill_null(0).to_numpy(zero_copy_only=False)) % np.uint64(parts)
     else:
         coded = keys.dictionary_encode()
         sums = [
@@ -301,8 +299,8 @@ def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> p
         ]
         codes = coded.indices.fill_null(0).to_numpy(zero_copy_only=False)
         of_key = np.array(sums or [0], np.uint64)[codes]
-    if batch.column(at).null_count:
-        of_key[batch.column(at).is_null().to_numpy(zero_copy_only=False)] = 0
+    if keys.null_count:
+        of_key[keys.is_null().to_numpy(zero_copy_only=False)] = 0
     return batch.filter(pa.array(of_key == part))
 
 

@@ -125,9 +125,8 @@ class ContinuousStreams:
         self._access = access
         self._letters = letters
         self._logs = logs
-        for _, operation, _ in operations.values():
-            if operation.key_by is not None:
-                self._check_states()
+        if any(operation.key_by is not None for _, operation, _ in operations.values()):
+            self._check_states()
         self._locations = locations
         self._limited_log = RateLimitedLog(_log, clock)
         self._later = later
