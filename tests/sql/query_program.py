@@ -97,7 +97,7 @@ def main(config: dict[str, Any]) -> None:
         pid_file = str(folder / f"receiver-{name}")
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file)
         # Queries that start slowly find no more than this, and so numbers are left for later runs.
-        host.stream(name, source, retention=config["retention"], maxBacklog="64k")
+        host.stream(name, source, retention=config["retention"], maxBacklog="16k")
     host.start()
 
     def load(**options: Any) -> Any:
