@@ -18,6 +18,8 @@ with    = $(VENV)/.with-$(1)-$(SUM)
 # uv takes half of pip's time; pip is there where uv does not reach what pip is configured for.
 install = UV_LINK_MODE=hardlink $(BIN)/python -m uv pip install --quiet --python $(BIN)/python $(1) \
     || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(1)
+# Where an index does not say how long a file holds, uv keeps PySpark's 1.3 GB once more each time.
+prune   = $(BIN)/python -m uv cache prune --quiet 2>/dev/null || true
 # A file's tests run in one process, in the order of `tests/conftest.py`.
 # When one of them dies the run ends: pytest-xdist 3.8 waits for ever for what that one had left.
 PYTEST  = $(BIN)/python -m pytest -n $(LANES) --dist loadfile --no-loadscope-reorder \
@@ -60,11 +62,12 @@ $(STAMP):
 	"$$found" -m venv --clear $(VENV); \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile uv || true; \
 	$(call install,-e .); \
+	$(prune); \
 	touch $@
 
 # One at a time, as make may run several commands side by side.
 $(VENV)/.with-%-$(SUM): $(STAMP)
-	@exec 9<$(STAMP); flock 9; $(call install,-e '.[$*]'); touch $@
+	@exec 9<$(STAMP); flock 9; $(call install,-e '.[$*]'); $(prune); touch $@
 
 java:
 	@version() { "$$1" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1; }; \
