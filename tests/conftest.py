@@ -20,6 +20,7 @@ from tests.services.hdfs import POM as HDFS_POM
 from tests.services.hdfs import Hdfs
 from tests.services.jars import JarsMissingError, jars
 from tests.services.jvm import hasten
+from tests.services.shared import until_the_end
 
 # The gate runs the same examples each time; CONTRIBUTING tells how to try others.
 # Nothing is asserted of the time that examples take to be made, either.
@@ -122,6 +123,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+def pytest_sessionfinish() -> None:
+    """End what tests shared."""
+    until_the_end.close()
 
 
 def pytest_report_teststatus(report: object) -> tuple[str, str, str] | None:

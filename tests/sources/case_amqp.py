@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import tempfile
 import uuid
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from penstock.sources.amqp import AmqpReceiver
 from tests.services.rabbitmq import RabbitMQ
+from tests.services.shared import until_the_end
 from tests.sources.cases import SECRET, Source, SourceCase
 
 MOST = 20
@@ -19,11 +19,10 @@ MOST = 20
 
 @cache
 def shared_server() -> RabbitMQ:
-    """Return a server that is ended with this process."""
-    folder = tempfile.TemporaryDirectory()
-    server = RabbitMQ(Path(folder.name), f"default_pass = {SECRET}", "default_user = user")
-    atexit.register(folder.cleanup)
-    atexit.register(server.stop)
+    """Return the server of this process."""
+    folder = Path(until_the_end.enter_context(tempfile.TemporaryDirectory()))
+    server = RabbitMQ(folder, f"default_pass = {SECRET}", "default_user = user")
+    until_the_end.callback(server.stop)
     return server
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import itertools
@@ -16,6 +15,7 @@ from typing import Any
 from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver
 from tests.bounds import HANG_S
 from tests.services.postgres import PostgresServer, postgres_server
+from tests.services.shared import until_the_end
 from tests.sources.cases import SECRET, Source, SourceCase
 
 _numbers = itertools.count()
@@ -36,11 +36,8 @@ class PayloadReceiver(PostgresReceiver):
 
 @functools.cache
 def shared_server() -> PostgresServer:
-    """Start the server of this process; its data last until the process ends."""
-    kept = contextlib.ExitStack()
-    server = kept.enter_context(postgres_server(wal_sender_timeout="3s"))
-    atexit.register(kept.close)
-    return server
+    """Start the server of this process; its data last until the tests end."""
+    return until_the_end.enter_context(postgres_server(wal_sender_timeout="3s"))
 
 
 class PostgresSource(Source):

@@ -292,6 +292,26 @@ def test_a_letter_for_a_time_with_or_without_a_zone_says_what_to_declare(
     assert reason.endswith(hint)
 
 
+def test_a_time_that_has_no_end_is_a_letter_that_names_no_other_type(database: Database) -> None:
+    database.run("CREATE TABLE times (id int PRIMARY KEY, at timestamptz)")
+    database.run("INSERT INTO times VALUES (1, 'infinity')")
+    rows = pa.schema([("at", pa.timestamp("us", "UTC"))])
+    with run_receiver(database.receiver(rows=rows), settings=SMALL) as running:
+        database.wait_for(lambda: len(running.discarded) == 1, "the letter")
+        ((_, reason),) = running.discarded
+    assert "column 'at'" in reason
+    assert "declare" not in reason
+
+
+def test_of_columns_that_differ_in_case_only_the_plain_one_is_found(database: Database) -> None:
+    database.run('CREATE TABLE cases ("NAME" text, "Name" text, name text, "naME" text)')
+    database.run("INSERT INTO cases VALUES ('A', 'B', 'c', 'D')")
+    rows = pa.schema([("NaMe", pa.string())])
+    with run_receiver(database.receiver(rows=rows), settings=SMALL) as running:
+        (record,) = running.wait_for_records(1)
+    assert record["after"] == {"NaMe": "c"}
+
+
 def test_text_that_is_no_boolean_is_a_dead_letter_and_not_false(database: Database) -> None:
     database.run("CREATE TABLE flags (id int PRIMARY KEY, flag text)")
     database.run("INSERT INTO flags VALUES (1, 't'), (2, 'yes'), (3, 'false'), (4, NULL)")
