@@ -48,7 +48,7 @@ _TABLES = """
 """
 _CLAIM = """
     INSERT INTO epoch (one, attempt) VALUES (1, ?1)
-    ON CONFLICT DO UPDATE SET attempt = ?1
+    ON CONFLICT (one) DO UPDATE SET attempt = ?1
 """
 _UNDO = """
     DELETE FROM state WHERE key IN (SELECT key FROM before WHERE value IS NULL);
