@@ -165,6 +165,14 @@ class ContinuousStreams:
         Raises:
             SettingError: The settings forbid them.
         """
+        if self._logs.are_removed and self._settings.receiver_wal_enable is False:
+            # The driver log may outlive them, and say of an epoch whose state went with them.
+            raise SettingError(
+                "spark.streaming.receiver.writeAheadLog.enable",
+                "false",
+                "true, or not set, for a continuous stream with key_by: its state would go with "
+                "the application",
+            )
         accepted = "for a continuous stream with key_by, whose state is kept in files that are"
         if is_shared(self._logs.root):
             raise SettingError(

@@ -23,13 +23,16 @@ from penstock.continuous import (
     KeyedState,
     StatePlace,
 )
+from penstock.errors import SettingError
+from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.tracker import LedgerError
 from penstock.tracker._continuous import ContinuousStreams
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._epochs import MOST_BLOCKS, Epochs
 from penstock.tracker._events import EpochEvent
-from penstock.tracker.places import CONTINUOUS, LoggedEpoch
+from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
+from penstock.wal import EncryptionKey
 from penstock.wire.messages import (
     CommitEpoch,
     EndEpoch,
@@ -423,23 +426,28 @@ class Silent:
         pass
 
 
-def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    cluster = ThreadCluster()
-    timers: queue.SimpleQueue[tuple[float, Callable[[], None]]] = queue.SimpleQueue()
+Timers = queue.SimpleQueue[tuple[float, Callable[[], None]]]
+
+
+def streams_of(
+    places: Places,
+    wanted: ContinuousOperation,
+    cluster: ThreadCluster,
+    settings: Settings,
+    logs: BlockLogs,
+    timers: Timers,
+) -> ContinuousStreams:
     nothing: Any = None
-    settings = Settings()
-    streams = ContinuousStreams(
-        {0: ("clicks", operation(2), b"")},
-        Case(tmp_path, 2).ledger.places,
+    return ContinuousStreams(
+        {0: ("clicks", wanted, b"")},
+        places,
         cluster=cluster,
         settings=settings,
         clock=SystemClock(),
         listeners=nothing,
         access=lambda: nothing,
         letters=None,
-        logs=nothing,
+        logs=logs,
         locations=lambda stream_id: (),
         later=lambda delay_s, function, loop: timers.put((delay_s, function)),
         on_logged=lambda stream_id: None,
@@ -447,6 +455,45 @@ def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
         on_given_up=lambda stream_id, message, error: None,
         lost=frozenset(),
     )
+
+
+@pytest.mark.parametrize(
+    ("logs", "wal_enable", "says"),
+    [
+        (BlockLogs("hdfs://host:8020/log", "always"), None, "wal.dir='hdfs"),
+        (
+            BlockLogs("/log", "always", encryption=EncryptionKey(bytes(32))),
+            None,
+            "encryption.enabled='true'",
+        ),
+        (BlockLogs("/scratch", "none", are_removed=True), False, "writeAheadLog.enable='false'"),
+    ],
+)
+def test_a_state_that_would_not_be_there_after_a_restart_is_refused(
+    tmp_path: Path, logs: BlockLogs, wal_enable: bool | None, says: str
+) -> None:
+    settings = Settings(receiver_wal_enable=wal_enable)
+    places = Case(tmp_path, 2).ledger.places
+
+    def made(key_by: str | None, logs: BlockLogs) -> ContinuousStreams:
+        wanted = operation(2, key_by=key_by)
+        return streams_of(places, wanted, ThreadCluster(), settings, logs, queue.SimpleQueue())
+
+    with pytest.raises(SettingError, match=says):
+        made("key", logs)
+    made(None, logs)
+    made("key", BlockLogs("/log", "always"))
+
+
+def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ThreadCluster()
+    places = Case(tmp_path, 2).ledger.places
+    timers: Timers = queue.SimpleQueue()
+    nothing: Any = None
+    settings = Settings()
+    streams = streams_of(places, operation(2), cluster, settings, nothing, timers)
     streams.start()
     try:
         both: list[Any] = [cluster.next_attempt().launch for _ in range(2)]
