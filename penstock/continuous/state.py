@@ -62,6 +62,7 @@ _NEXT = """
     WHERE attempt = ? AND number = ?
 """
 _SYNCHRONOUS = {"none": "OFF", "interval": "NORMAL", "always": "FULL"}
+_ANEW = "a stream whose state was lost starts anew under another name"
 _WAIT_S = 10.0
 _MIX = 0x9E3779B97F4A7C15
 """An odd number without a pattern in its bits (Knuth, TAOCP 3, section 6.4)."""
@@ -116,6 +117,14 @@ class StatePlace:
         return database
 
 
+def _refused(place: StatePlace, what: str, error: Exception) -> StateError:
+    # What may pass, as a lock or a full disk, is of a class below that of damaged files.
+    is_damaged = type(error) is sqlite3.DatabaseError
+    over = f"; {_ANEW}" if is_damaged else ""
+    text = f"the state in {place.path} cannot be {what}: {error}{over}"
+    return StateError(text, is_permanent=is_damaged)
+
+
 @contextmanager
 def _told(place: StatePlace, what: str) -> Iterator[None]:
     """Say of which state it is what the system refuses.
@@ -126,7 +135,7 @@ def _told(place: StatePlace, what: str) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise StateError(f"the state in {place.path} cannot be {what}: {error}") from error
+        raise _refused(place, what, error) from error
 
 
 @contextmanager
@@ -187,7 +196,7 @@ class KeyedState(MutableMapping[Key, Any]):
             raise StateError(
                 f"the state after epoch {number} is not in {self._place.path} of this host: where "
                 "a stream with key_by runs on several hosts, that folder must be mounted on all of "
-                "them; a stream whose state was lost starts anew under another name",
+                f"them; {_ANEW}",
                 is_permanent=True,
             )
         elif (number, end) != last:
@@ -207,7 +216,10 @@ class KeyedState(MutableMapping[Key, Any]):
         _check(key)
         if key in self._changed:
             return self._changed[key]
-        row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+        try:
+            row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+        except sqlite3.Error as error:
+            raise _refused(self._place, "read", error) from error
         return None if row is None else row[0]
 
     def __setitem__(self, key: Key, value: Any) -> None:
@@ -221,9 +233,12 @@ class KeyedState(MutableMapping[Key, Any]):
 
     def __iter__(self) -> Iterator[Key]:
         changed = dict(self._changed)
-        for (key,) in self._database.execute("SELECT key FROM state"):
-            if key not in changed:
-                yield key
+        try:
+            for (key,) in self._database.execute("SELECT key FROM state"):
+                if key not in changed:
+                    yield key
+        except sqlite3.Error as error:
+            raise _refused(self._place, "read", error) from error
         for key, value in changed.items():
             if value is not None:
                 yield key

@@ -218,7 +218,7 @@ class _Attempt:
             if launch.state is not None:
                 launch.state.claim(launch.attempt)
         except StateError as error:
-            self._fail("it has no state", error)
+            self._fail("it has no state", error, permanent=error.is_permanent)
             return []
         executor = executor_id()
         host = host_name(executor, launch.executor_hosts)
@@ -363,7 +363,8 @@ class _Attempt:
                 self._fail("its blocks have no columns", error, permanent=True)
                 return
             except (WrongResultError, StateError) as error:
-                self._fail(f"it failed with block {info.block_id}", error, permanent=True)
+                is_permanent = not isinstance(error, StateError) or error.is_permanent
+                self._fail(f"it failed with block {info.block_id}", error, permanent=is_permanent)
                 return
             except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; told
                 self._fail(f"it failed with block {info.block_id}", error)
@@ -378,7 +379,7 @@ class _Attempt:
             try:
                 state.save(end.number, end.end)
             except StateError as error:
-                self._fail("its state cannot be kept", error)
+                self._fail("its state cannot be kept", error, permanent=error.is_permanent)
                 return False
         return True
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,38 @@ while True:
 def test_a_kill_at_any_moment_leaves_whole_epochs(tmp_path: Path) -> None:
     chance = random.Random(7)
     number = -1
+def test_a_damaged_state_is_an_error_for_good_that_names_it(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.update({number: os.urandom(100) for number in range(1000)})
+    state.save(0, 10)
+    size = state._database.execute("PRAGMA page_size").fetchone()[0]
+    state.close()
+    path = tmp_path / "states" / "0.sqlite"
+    whole = path.read_bytes()
+
+    def refused(use: Callable[[], object]) -> None:
+        says = rf"{path} cannot be (had|read|written): .*; a stream whose state was lost starts"
+        with pytest.raises(StateError, match=says) as caught:
+            use()
+        assert caught.value.is_permanent
+
+    pages = [whole[at : at + size] for at in range(0, len(whole), size)]
+    leaf = 10  # Of an index; those of keys are full.
+    damaged = [
+        bytes(size) if page[0] == leaf and page.count(0) < size // 2 else page for page in pages
+    ]
+    assert damaged != pages
+    path.write_bytes(b"".join(damaged))
+    state = opened(tmp_path, 0, 10)
+    refused(lambda: [state[number] for number in range(1000)])
+    refused(lambda: list(state))
+    state.update(dict.fromkeys(range(1000), 1))
+    refused(lambda: state.save(1, 20))
+    state.close()
+    path.write_bytes(b"no database" * 1000)
+    refused(lambda: opened(tmp_path, 0, 10))
+
+
     path = str(tmp_path / "states" / "0.sqlite")
     for _ in range(12):
         command = [sys.executable, "-c", _WRITER, path, str(number)]
