@@ -154,10 +154,11 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
 class KeyedState(MutableMapping[Key, Any]):
     """A mapping from keys to what a continuous function keeps of them.
 
-    Keys are `int` of 64 bits, `str` or `bytes`; values are what can be pickled. A value that is
-    read is a copy: set it again after a change. It has what it had after the last committed epoch,
-    and what the function changed since; after a crash it is there again as of that epoch. Order is
-    not kept. Used by one thread.
+    Keys are `int` of 64 bits, `str` or `bytes`; values are what plain `pickle` takes, so that a
+    class of theirs is in a module, and not in the program itself. A value that is read is a copy:
+    set it again after a change. It has what it had after the last committed epoch, and what the
+    function changed since; after a crash it is there again as of that epoch. Order is not kept. Its
+    length is counted. Used by one thread.
 
     Args:
         place: Where it is kept.
@@ -246,6 +247,11 @@ class KeyedState(MutableMapping[Key, Any]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def clear(self) -> None:
+        """Remove all keys."""
+        # What is inherited would look for the first of those that are left again and again.
+        self._changed.update(dict.fromkeys(self))
+
     def save(self, number: int, end: int) -> None:
         """Write what was changed since the last epoch as this one's.
 
@@ -295,6 +301,8 @@ def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> p
             f"key_by={key_by!r}: there is no such column in {batch.schema.names}", is_permanent=True
         )
     keys = batch.column(at)
+    if types.is_null(keys.type):  # No row has a key, and Arrow knows no type.
+        return batch if part == 0 else batch.slice(0, 0)
     is_whole = types.is_integer(keys.type)
     if not (is_whole or _is_text(keys.type)):
         raise StateError(
@@ -322,7 +330,10 @@ def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> p
 def _is_text(kind: pa.DataType) -> bool:
     from pyarrow import types
 
-    tests = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    tests = (
+        *(types.is_string, types.is_large_string),
+        *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+    )
     return any(test(kind) for test in tests)
 
 
@@ -339,4 +350,6 @@ def _check(key: object) -> None:
     if type(key) not in (int, str, bytes):
         raise TypeError(f"a key of a state is an int, str or bytes, and not {key!r:.100}")
     if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
-        raise ValueError(f"a key of a state has 64 bits, and not {key.bit_length()}")
+        raise ValueError("an integer that is a key of a state is from -2**63 to 2**63 - 1")
+    if isinstance(key, str):
+        key.encode()  # Half a surrogate pair, as JSON may have it, could not be written.

@@ -63,8 +63,29 @@ def test_other_keys_are_refused(tmp_path: Path, key: Any) -> None:
     for use in (lambda: state[key], lambda: state.__setitem__(key, 1), lambda: key in state):
         with pytest.raises(TypeError, match="a key of a state is an int, str or bytes"):
             use()
-    with pytest.raises(ValueError, match="64 bits"):
-        state[1 << 63] = 1
+    for beyond in (1 << 63, -(1 << 63) - 1):
+        with pytest.raises(ValueError, match=r"from -2\*\*63 to 2\*\*63 - 1"):
+            state[beyond] = 1
+    with pytest.raises(ValueError, match="surrogates"):
+        state["\ud800"] = 1
+    state.save(0, 1)
+    assert dict(state) == {1: 1}
+
+
+def test_all_keys_are_removed_at_once(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.update(dict.fromkeys(range(100), 0))
+    state.save(0, 1)
+    state["new"] = 1
+    del state[0]
+    asked: list[str] = []
+    state._database.set_trace_callback(asked.append)
+    state.clear()
+    assert len(asked) == 1
+    assert dict(state) == {}
+    state[1] = 1
+    state.save(1, 2)
+    assert dict(state) == {1: 1}
 
 
 def test_an_attempt_begins_after_the_last_epoch_or_the_one_before(tmp_path: Path) -> None:
@@ -133,27 +154,6 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     assert dict(opened(tmp_path, 0, 10)) == {}
 
 
-_WRITER = """
-import os, random, sys
-from penstock.continuous import KeyedState, StatePlace
-path, number = sys.argv[1], int(sys.argv[2])
-place, attempt = StatePlace(path, "key", "none"), str(os.getpid())
-place.claim(attempt)
-state = KeyedState(place, attempt, number, 0)
-while True:
-    number += 1
-    for key in range(20):
-        state[key] = number
-    state[100 + number % 7] = number
-    state.pop(100 + (number + 3) % 7, None)
-    state.save(number, 0)
-    print(number, flush=True)
-"""
-
-
-def test_a_kill_at_any_moment_leaves_whole_epochs(tmp_path: Path) -> None:
-    chance = random.Random(7)
-    number = -1
 def test_a_damaged_state_is_an_error_for_good_that_names_it(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.update({number: os.urandom(100) for number in range(1000)})
@@ -186,6 +186,27 @@ def test_a_damaged_state_is_an_error_for_good_that_names_it(tmp_path: Path) -> N
     refused(lambda: opened(tmp_path, 0, 10))
 
 
+_WRITER = """
+import os, random, sys
+from penstock.continuous import KeyedState, StatePlace
+path, number = sys.argv[1], int(sys.argv[2])
+place, attempt = StatePlace(path, "key", "none"), str(os.getpid())
+place.claim(attempt)
+state = KeyedState(place, attempt, number, 0)
+while True:
+    number += 1
+    for key in range(20):
+        state[key] = number
+    state[100 + number % 7] = number
+    state.pop(100 + (number + 3) % 7, None)
+    state.save(number, 0)
+    print(number, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_whole_epochs(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    number = -1
     path = str(tmp_path / "states" / "0.sqlite")
     for _ in range(12):
         command = [sys.executable, "-c", _WRITER, path, str(number)]
@@ -217,7 +238,9 @@ KEYS = {
     "text": pa.array(["a", "b", None, "", "é", "a", "c", "d", "e", "f", "g"]),
     "large text": pa.array(["a", "b", None, "", "é", "a"], pa.large_string()),
     "bytes": pa.array([b"a", None, b"\xff", b"a", b"", b"b", b"c", b"d"], pa.binary()),
+    "bytes of one length": pa.array([b"ab", None, b"cd", b"ef", b"ab"], pa.binary(2)),
     "nulls": pa.array([None, None], pa.string()),
+    "no type": pa.array([None, None]),
 }
 
 
