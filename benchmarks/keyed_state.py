@@ -1,7 +1,7 @@
 """How many updates of a state by key a second: `key_by` beside `mapWithState`, in one run.
 
 ``python -m benchmarks.keyed_state`` receives records of random keys as fast as each way takes them,
-on ``local[3]`` with both logs synced, and counts them by key: a continuous function in its state,
+on ``local[3]`` (two of them for each way) with both logs synced, and counts them by key: a continuous function in its state,
 and batches in `mapWithState`. The time is that from the start of the receiver to the last record's
 committed epoch, or batch. Each way has a process of its own; both must have counted all records.
 """
@@ -72,7 +72,7 @@ def run(way: str, count: int, of: int, folder: Path) -> float:
     done = [0]
     if way == "key_by":
         sink = FunctionSink(lambda epoch, table: None)
-        stream.continuous(count_in_state, sink=sink, key_by="key")
+        stream.continuous(count_in_state, sink=sink, key_by="key", parallelism=2)
     else:
         pairs = stream.map(lambda row: (row["key"], 1))
         mapped = pairs.mapWithState(StateSpec.function(count_in_batch))

@@ -8,7 +8,8 @@ What must hold:
 - *One writer.* An attempt claims the state before the driver gives it blocks, and from then on any
   other is refused and changes nothing. One that was replaced, and claims it late, is refused by the
   driver; the newest then fails once, and another has it.
-- *No memory without bound.* What an epoch changes is in memory, and 64 MiB of the database.
+- *No memory without bound.* What an epoch changes is in memory, and so is a state of up to 256 MiB
+  (a million small values), which then is only written; of a larger one 64 MiB of the database.
 
 A part of a stream, of those into which `rows_of_part` divides keys, has one SQLite database, since
 that comes with Python, is written by transactions, and needs no recovery of ours; a journal that
@@ -16,8 +17,9 @@ is rolled back, and not a write-ahead log, as the folder may be mounted from ano
 epochs are never undone: before one ends, the driver log has it that the one before is committed. So
 the values before the last epoch stand beside those after it.
 
-Tables: ``state`` (key, pickled value); ``before`` (key, value before the last epoch, or null);
-``epoch``, one row: the last epoch's number and end, those of the one before, and whose claim it is.
+Tables: ``state`` (key, pickled value); ``undo``, pickled lists of keys and their values before the
+last epoch, or None; ``epoch``, one row: the last epoch's number and end, those of the one before,
+and whose claim it is.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ import os
 import pickle
 import sqlite3
 from collections.abc import Iterator, MutableMapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -38,10 +41,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Key = int | str | bytes
+Change = tuple[Key, bytes | None]
 
 _TABLES = """
     CREATE TABLE IF NOT EXISTS state (key NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS before (key NOT NULL PRIMARY KEY, value BLOB) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS undo (changes BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS epoch (
         one PRIMARY KEY, number, end, number_before, end_before, attempt
     );
@@ -50,13 +54,7 @@ _CLAIM = """
     INSERT INTO epoch (one, attempt) VALUES (1, ?1)
     ON CONFLICT (one) DO UPDATE SET attempt = ?1
 """
-_UNDO = """
-    DELETE FROM state WHERE key IN (SELECT key FROM before WHERE value IS NULL);
-    INSERT OR REPLACE INTO state SELECT key, value FROM before WHERE value IS NOT NULL;
-    DELETE FROM before;
-    UPDATE epoch SET number = number_before, end = end_before;
-"""
-_KEEP = "INSERT INTO before VALUES (?1, (SELECT value FROM state WHERE key = ?1))"
+_SET = "INSERT INTO state VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _NEXT = """
     UPDATE epoch SET number_before = number, end_before = end, number = ?, end = ?
     WHERE attempt = ? AND number = ?
@@ -64,6 +62,11 @@ _NEXT = """
 _SYNCHRONOUS = {"none": "OFF", "interval": "NORMAL", "always": "FULL"}
 _ANEW = "a stream whose state was lost starts anew under another name"
 _WAIT_S = 10.0
+_MOST_BYTES = 256 << 20
+_ENTRY_BYTES = 200
+"""Of a key and a value in memory, beside the value's own."""
+_UNDO_KEYS = 100
+"""In a row, so that it stays far below the gigabyte that SQLite takes."""
 _MIX = 0x9E3779B97F4A7C15
 """An odd number without a pattern in its bits (Knuth, TAOCP 3, section 6.4)."""
 
@@ -105,6 +108,12 @@ class StatePlace:
             with closing(self.connect()) as database, _transaction(database):
                 for statement in _TABLES.split(";"):
                     database.execute(statement)
+                if database.execute("SELECT 1 FROM sqlite_master WHERE name = 'before'").fetchone():
+                    raise StateError(
+                        f"{self.path} was written by an earlier development version, and is not "
+                        "read: use another name for the stream",
+                        is_permanent=True,
+                    )
                 database.execute(_CLAIM, (attempt,))
 
     def connect(self) -> sqlite3.Connection:
@@ -175,11 +184,14 @@ class KeyedState(MutableMapping[Key, Any]):
         self._place = place
         self._attempt = attempt
         self._changed: dict[Key, bytes | None] = {}
+        self._known: dict[Key, bytes] | None = {}
+        self._value_bytes = 0
         with _told(place, "had"):
             self._database = place.connect()
             try:
                 with _transaction(self._database):
                     self._begin_after(number, end)
+                self._load()
             except BaseException:
                 self._database.close()
                 raise
@@ -201,8 +213,21 @@ class KeyedState(MutableMapping[Key, Any]):
                 is_permanent=True,
             )
         elif (number, end) != last:
-            for statement in _UNDO.split(";"):
-                execute(statement)
+            for (changes,) in execute("SELECT changes FROM undo").fetchall():
+                self._write(pickle.loads(changes))
+            execute("DELETE FROM undo")
+            execute("UPDATE epoch SET number = number_before, end = end_before")
+
+    def _load(self) -> None:
+        """Take into memory what is not too large for it."""
+        known: dict[Key, bytes] = {}
+        for key, value in self._database.execute("SELECT key, value FROM state"):
+            known[key] = value
+            self._value_bytes += len(value)
+            if self._value_bytes + len(known) * _ENTRY_BYTES > _MOST_BYTES:
+                self._known = None
+                return
+        self._known = known
 
     def _replaced(self) -> StateError:
         return StateError(f"another attempt of the task has the state in {self._place.path}")
@@ -213,10 +238,21 @@ class KeyedState(MutableMapping[Key, Any]):
             raise KeyError(key)
         return pickle.loads(found)
 
+    def get(self, key: Key, default: Any = None) -> Any:
+        """Return the value of a key, or what is given in its place."""
+        found = self._pickled(key)
+        return default if found is None else pickle.loads(found)
+
     def _pickled(self, key: Key) -> bytes | None:
         _check(key)
         if key in self._changed:
             return self._changed[key]
+        return self._saved(key)
+
+    def _saved(self, key: Key) -> bytes | None:
+        """Return what the key had after the last epoch."""
+        if self._known is not None:
+            return self._known.get(key)
         try:
             row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
@@ -258,19 +294,38 @@ class KeyedState(MutableMapping[Key, Any]):
         Raises:
             StateError: It cannot be written, or another attempt has it by now; nothing is changed.
         """
-        changed = self._changed
-        gone = [(key,) for key, value in changed.items() if value is None]
-        there = [(key, value) for key, value in changed.items() if value is not None]
+        changes = list(self._changed.items())
+        with suppress(TypeError):  # Keys of several types have no order.
+            # Neighbours lie on one page.
+            changes.sort(key=itemgetter(0))
+        before = [(key, self._saved(key)) for key, _ in changes]
         database = self._database
         with _told(self._place, "written"), _transaction(database):
             moved = database.execute(_NEXT, (number, end, self._attempt, number - 1))
             if moved.rowcount != 1:
                 raise self._replaced()
-            database.execute("DELETE FROM before")
-            database.executemany(_KEEP, ((key,) for key in changed))
-            database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", there)
-            database.executemany("DELETE FROM state WHERE key = ?", gone)
+            database.execute("DELETE FROM undo")
+            for at in range(0, len(before), _UNDO_KEYS):
+                row = pickle.dumps(before[at : at + _UNDO_KEYS], pickle.HIGHEST_PROTOCOL)
+                database.execute("INSERT INTO undo VALUES (?)", (row,))
+            there, gone = self._write(changes)
         self._changed = {}
+        if self._known is not None:
+            self._known.update(there)
+            for (key,) in gone:
+                self._known.pop(key, None)
+            self._value_bytes += sum(len(value) for _, value in there)
+            self._value_bytes -= sum(len(value) for _, value in before if value is not None)
+            if self._value_bytes + len(self._known) * _ENTRY_BYTES > _MOST_BYTES:
+                self._known = None
+
+    def _write(self, changes: list[Change]) -> tuple[list[tuple[Key, bytes]], list[tuple[Key]]]:
+        """Set values, and delete keys whose value is None; return both."""
+        there = [(key, value) for key, value in changes if value is not None]
+        gone = [(key,) for key, value in changes if value is None]
+        self._database.executemany(_SET, there)
+        self._database.executemany("DELETE FROM state WHERE key = ?", gone)
+        return there, gone
 
     def close(self) -> None:
         """Let go of the file; what was not saved is lost. May be called again."""

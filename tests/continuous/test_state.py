@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.continuous import KeyedState, StateError, StatePlace
+from penstock.continuous import state as state_module
 from penstock.continuous.state import rows_of_part
 from tests.bounds import HANG_S
 
@@ -27,6 +29,13 @@ def opened(folder: Path, number: int = -1, end: int = 0, attempt: str = "a") -> 
     return KeyedState(place, attempt, number, end)
 
 
+@pytest.fixture(params=[None, 1000, 0], ids=["in memory", "grows out of it", "in its file"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param is not None:
+        monkeypatch.setattr(state_module, "_MOST_BYTES", request.param)
+
+
+@pytest.mark.usefixtures("size")
 def test_it_is_a_mapping_of_integers_text_and_bytes(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.update({1: "one", "1": [1], b"1": {"n": None}, -(1 << 63): 0})
@@ -44,6 +53,7 @@ def test_it_is_a_mapping_of_integers_text_and_bytes(tmp_path: Path) -> None:
         state[2]
 
 
+@pytest.mark.usefixtures("size")
 def test_a_value_that_is_read_is_a_copy(tmp_path: Path) -> None:
     state = opened(tmp_path)
     given = [1]
@@ -88,6 +98,7 @@ def test_all_keys_are_removed_at_once(tmp_path: Path) -> None:
     assert dict(state) == {1: 1}
 
 
+@pytest.mark.usefixtures("size")
 def test_an_attempt_begins_after_the_last_epoch_or_the_one_before(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.update(a=1, b=1)
@@ -143,6 +154,51 @@ def test_an_attempt_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
     assert dict(opened(tmp_path, 1, 20)) == {"k": "newer"}
 
 
+@pytest.mark.usefixtures("size")
+def test_at_each_epoch_it_has_what_a_dictionary_would_have(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    model: dict[Any, int] = {}
+    before: dict[Any, int] = {}
+    number = -1
+    state = opened(tmp_path)
+    undone = 0
+    for _ in range(300):
+        next_one = dict(model)
+        for _ in range(chance.choice([0, 1, 5, 250])):
+            key = chance.choice([str, int, lambda n: b"%d" % n])(chance.randrange(300))
+            assert state.get(key) == next_one.get(key)
+            if chance.random() < 0.4 and key in next_one:
+                del state[key], next_one[key]
+            else:
+                state[key] = next_one[key] = chance.randrange(1000)
+        is_saved = chance.random() < 0.9
+        if is_saved:
+            number += 1
+            state.save(number, number)
+            model, before = next_one, model
+        if not is_saved or chance.random() < 0.2:
+            state.close()
+            if number > 0 and chance.random() < 0.5:
+                number, model, undone = number - 1, before, undone + 1
+            state = opened(tmp_path, number, number if number >= 0 else 0)
+            assert dict(state) == model
+            # The epoch before this one is not known any more: it is committed.
+            number += 1
+            state.save(number, number)
+            before = model
+    assert undone > 10
+
+
+def test_a_file_of_an_earlier_version_is_an_error_for_good(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with sqlite3.connect(tmp_path / "states" / "0.sqlite") as database:
+        database.execute("CREATE TABLE before (key, value)")
+    with pytest.raises(StateError, match="earlier development version") as caught:
+        opened(tmp_path)
+    assert caught.value.is_permanent
+
+
+@pytest.mark.usefixtures("size")
 def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.save(0, 10)
