@@ -1,9 +1,10 @@
 """How many updates of a state by key a second: `key_by` beside `mapWithState`, in one run.
 
 ``python -m benchmarks.keyed_state`` receives records of random keys as fast as each way takes them,
-on ``local[3]`` (two of them for each way) with both logs synced, and counts them by key: a continuous function in its state,
-and batches in `mapWithState`. The time is that from the start of the receiver to the last record's
-committed epoch, or batch. Each way has a process of its own; both must have counted all records.
+on ``local[3]``, two cores of them behind the receiver, with both logs synced, and counts them by
+key: a continuous function in its state, and batches in `mapWithState`. The time is that from the
+start of the receiver to the last record's committed epoch, or batch. Each way has a process of its
+own; both must have counted all records.
 """
 
 from __future__ import annotations

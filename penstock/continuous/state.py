@@ -27,7 +27,7 @@ from __future__ import annotations
 import os
 import pickle
 import sqlite3
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from operator import itemgetter
@@ -64,7 +64,7 @@ _ANEW = "a stream whose state was lost starts anew under another name"
 _WAIT_S = 10.0
 _MOST_BYTES = 256 << 20
 _ENTRY_BYTES = 200
-"""Of a key and a value in memory, beside the value's own."""
+"""Of a key and its value in memory, beside what they hold."""
 _UNDO_KEYS = 100
 """In a row, so that it stays far below the gigabyte that SQLite takes."""
 _MIX = 0x9E3779B97F4A7C15
@@ -185,7 +185,7 @@ class KeyedState(MutableMapping[Key, Any]):
         self._attempt = attempt
         self._changed: dict[Key, bytes | None] = {}
         self._known: dict[Key, bytes] | None = {}
-        self._value_bytes = 0
+        self._known_bytes = 0
         with _told(place, "had"):
             self._database = place.connect()
             try:
@@ -221,10 +221,14 @@ class KeyedState(MutableMapping[Key, Any]):
     def _load(self) -> None:
         """Take into memory what is not too large for it."""
         known: dict[Key, bytes] = {}
-        for key, value in self._database.execute("SELECT key, value FROM state"):
-            known[key] = value
-            self._value_bytes += len(value)
-            if self._value_bytes + len(known) * _ENTRY_BYTES > _MOST_BYTES:
+        if os.path.getsize(self._place.path) > _MOST_BYTES:
+            self._known = None
+            return
+        rows = self._database.execute("SELECT key, value FROM state")
+        while some := rows.fetchmany(1000):
+            known.update(some)
+            self._known_bytes += _bytes_of(some)
+            if self._known_bytes > _MOST_BYTES:
                 self._known = None
                 return
         self._known = known
@@ -314,12 +318,11 @@ class KeyedState(MutableMapping[Key, Any]):
             self._known.update(there)
             for (key,) in gone:
                 self._known.pop(key, None)
-            self._value_bytes += sum(len(value) for _, value in there)
-            self._value_bytes -= sum(len(value) for _, value in before if value is not None)
-            if self._value_bytes + len(self._known) * _ENTRY_BYTES > _MOST_BYTES:
+            self._known_bytes += _bytes_of(there) - _bytes_of(before)
+            if self._known_bytes > _MOST_BYTES:
                 self._known = None
 
-    def _write(self, changes: list[Change]) -> tuple[list[tuple[Key, bytes]], list[tuple[Key]]]:
+    def _write(self, changes: Sequence[Change]) -> tuple[list[tuple[Key, bytes]], list[tuple[Key]]]:
         """Set values, and delete keys whose value is None; return both."""
         there = [(key, value) for key, value in changes if value is not None]
         gone = [(key,) for key, value in changes if value is None]
@@ -330,6 +333,15 @@ class KeyedState(MutableMapping[Key, Any]):
     def close(self) -> None:
         """Let go of the file; what was not saved is lost. May be called again."""
         self._database.close()
+
+
+def _bytes_of(changes: Sequence[Change]) -> int:
+    """Return about what they take in memory."""
+    return sum(
+        _ENTRY_BYTES + len(value) + (0 if isinstance(key, int) else len(key))
+        for key, value in changes
+        if value is not None
+    )
 
 
 def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> pa.RecordBatch:

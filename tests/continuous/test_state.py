@@ -210,7 +210,9 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     assert dict(opened(tmp_path, 0, 10)) == {}
 
 
-def test_a_damaged_state_is_an_error_for_good_that_names_it(tmp_path: Path) -> None:
+def test_a_damaged_state_is_an_error_for_good_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = opened(tmp_path)
     state.update({number: os.urandom(100) for number in range(1000)})
     state.save(0, 10)
@@ -232,6 +234,8 @@ def test_a_damaged_state_is_an_error_for_good_that_names_it(tmp_path: Path) -> N
     ]
     assert damaged != pages
     path.write_bytes(b"".join(damaged))
+    refused(lambda: opened(tmp_path, 0, 10))
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 0)
     state = opened(tmp_path, 0, 10)
     refused(lambda: [state[number] for number in range(1000)])
     refused(lambda: list(state))
