@@ -53,6 +53,11 @@ def test_it_is_a_mapping_of_integers_text_and_bytes(tmp_path: Path) -> None:
         state[2]
 
 
+def test_no_other_user_reads_it(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert (tmp_path / "states").stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.usefixtures("size")
 def test_a_value_that_is_read_is_a_copy(tmp_path: Path) -> None:
     state = opened(tmp_path)
