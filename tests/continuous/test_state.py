@@ -8,8 +8,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -203,14 +205,60 @@ def test_a_file_of_an_earlier_version_is_an_error_for_good(tmp_path: Path) -> No
     assert caught.value.is_permanent
 
 
+def test_of_two_copies_of_an_attempt_one_writes_an_epoch(tmp_path: Path) -> None:
+    """Spark itself may start a task again whose executor it takes for lost."""
+    one = opened(tmp_path)
+    two = KeyedState(one._place, "a", -1, 0)
+    one["k"] = "one"
+    one.save(0, 10)
+    two["k"] = "two"
+    for number in (0, 2):
+        with pytest.raises(StateError, match="another attempt"):
+            two.save(number, 10)
+    assert dict(opened(tmp_path, 0, 10)) == {"k": "one"}
+
+
+def test_it_waits_for_one_that_is_writing(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    writer = sqlite3.connect(state._place.path, check_same_thread=False, isolation_level=None)
+    writer.execute("BEGIN EXCLUSIVE")
+    end = threading.Timer(0.2, writer.execute, ["COMMIT"])
+    end.start()
+    state.save(0, 10)
+    end.join()
+    writer.close()
+
+
+@pytest.mark.parametrize(("sync", "synchronous"), [("none", 0), ("interval", 1), ("always", 2)])
+def test_it_is_forced_to_disk_as_the_logs_are(tmp_path: Path, sync: str, synchronous: int) -> None:
+    with closing(StatePlace(str(tmp_path / "0.sqlite"), "key", sync).connect()) as database:
+        assert database.execute("PRAGMA synchronous").fetchone() == (synchronous,)
+        # Other hosts may have mounted the folder, and a crash leaves no half.
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("truncate",)
+
+
+def test_an_epoch_writes_what_was_changed_in_it(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state["k"] = 1
+    state.save(0, 10)
+    written: list[str] = []
+    state._database.set_trace_callback(written.append)
+    state.save(1, 20)
+    assert not [statement for statement in written if "INSERT" in statement]
+    state.close()
+    with pytest.raises(StateError, match=r"cannot be written: .*closed"):
+        state.save(2, 30)
+
+
 @pytest.mark.usefixtures("size")
 def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     state = opened(tmp_path)
     state.save(0, 10)
     state._database.execute("PRAGMA max_page_count = 1")
     state.update({number: os.urandom(5000) for number in range(100)})
-    with pytest.raises(StateError, match=r"cannot be written: .*full"):
+    with pytest.raises(StateError, match=r"cannot be written: .*full") as caught:
         state.save(1, 20)
+    assert not caught.value.is_permanent
     state.close()
     assert dict(opened(tmp_path, 0, 10)) == {}
 

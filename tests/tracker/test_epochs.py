@@ -282,6 +282,35 @@ def test_states_are_those_of_the_epochs_of_the_sink_whatever_dies(
     }
 
 
+def test_the_next_epoch_of_a_state_waits_until_the_log_has_it_that_the_last_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that comes back could not have two epochs undone."""
+
+    def refuse(*_: Any) -> None:
+        raise LedgerError("it is full")
+
+    world = World(tmp_path, 0, "key")
+    world.chance.random = lambda: 0.99  # type: ignore[method-assign]
+    driver = world.driver
+    with monkeypatch.context() as patched:
+        patched.setattr(Places, "commit", refuse)
+        for _ in range(5):
+            world.case.add(2)
+            driver.epochs.push()
+            driver.start_missing()
+            for task in driver.tasks.values():
+                run(task)
+            driver.timers.pop(0)()
+            for task in driver.tasks.values():
+                run(task)
+        assert len(world.sink) == 2
+        assert driver.epochs.status().number == 0
+    world.finish()
+    assert driver.epochs.status().number > 0
+    assert sum(map(len, world.sink.values())) == 10
+
+
 def started(case: Case, tasks: int = 1) -> tuple[Driver, list[Task]]:
     world = World.__new__(World)
     world.key_by = None
@@ -483,6 +512,24 @@ def test_a_state_that_would_not_be_there_after_a_restart_is_refused(
         made("key", logs)
     made(None, logs)
     made("key", BlockLogs("/log", "always"))
+
+
+def test_each_task_of_each_ledger_has_a_state_of_its_own(tmp_path: Path) -> None:
+    paths = set()
+    logs = BlockLogs("/program/receivedData", "interval")
+    for name in ("one", "other"):
+        places = Case(tmp_path / name, 2).ledger.places
+        wanted = operation(2, key_by="key")
+        streams = streams_of(places, wanted, ThreadCluster(), Settings(), logs, queue.SimpleQueue())
+        for number in range(2):
+            launch = streams.launch(streams._streams[0], number)
+            assert launch is not None
+            task: Any = launch.task
+            place = task.args[0].state
+            assert (place.key_by, place.sync) == ("key", "interval")
+            assert Path(place.path).parent == Path("/program/keyedState")
+            paths.add(place.path)
+    assert len(paths) == 4
 
 
 def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
