@@ -66,7 +66,9 @@ _MOST_BYTES = 256 << 20
 _ENTRY_BYTES = 200
 """Of a key and its value in memory, beside what they hold."""
 _UNDO_KEYS = 100
-"""In a row, so that it stays far below the gigabyte that SQLite takes."""
+"""In a row."""
+_UNDO_BYTES = 1 << 20
+"""After so many no other key is put into a row, as SQLite takes no more than a gigabyte."""
 _MIX = 0x9E3779B97F4A7C15
 """An odd number without a pattern in its bits (Knuth, TAOCP 3, section 6.4)."""
 
@@ -309,9 +311,9 @@ class KeyedState(MutableMapping[Key, Any]):
             if moved.rowcount != 1:
                 raise self._replaced()
             database.execute("DELETE FROM undo")
-            for at in range(0, len(before), _UNDO_KEYS):
-                row = pickle.dumps(before[at : at + _UNDO_KEYS], pickle.HIGHEST_PROTOCOL)
-                database.execute("INSERT INTO undo VALUES (?)", (row,))
+            for row in _undo_rows(before):
+                pickled = pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
+                database.execute("INSERT INTO undo VALUES (?)", (pickled,))
             there, gone = self._write(changes)
         self._changed = {}
         if self._known is not None:
@@ -333,6 +335,19 @@ class KeyedState(MutableMapping[Key, Any]):
     def close(self) -> None:
         """Let go of the file; what was not saved is lost. May be called again."""
         self._database.close()
+
+
+def _undo_rows(changes: Sequence[Change]) -> Iterator[list[Change]]:
+    row: list[Change] = []
+    size = 0
+    for change in changes:
+        row.append(change)
+        size += len(change[1] or b"")
+        if len(row) == _UNDO_KEYS or size >= _UNDO_BYTES:
+            yield row
+            row, size = [], 0
+    if row:
+        yield row
 
 
 def _bytes_of(changes: Sequence[Change]) -> int:

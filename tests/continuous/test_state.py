@@ -205,6 +205,18 @@ def test_a_file_of_an_earlier_version_is_an_error_for_good(tmp_path: Path) -> No
     assert caught.value.is_permanent
 
 
+def test_large_values_are_undone_from_several_rows(tmp_path: Path) -> None:
+    """All of an epoch in one would be more than SQLite takes, however often it is tried."""
+    state = opened(tmp_path)
+    for number in range(2):
+        state.update(dict.fromkeys(range(5), bytes([number]) * 600_000))
+        state.save(number, number)
+    lengths = state._database.execute("SELECT length(changes) FROM undo").fetchall()
+    assert [length // 600_000 for (length,) in lengths] == [2, 2, 1]
+    state.close()
+    assert dict(opened(tmp_path, 0, 0)) == dict.fromkeys(range(5), bytes(600_000))
+
+
 def test_of_two_copies_of_an_attempt_one_writes_an_epoch(tmp_path: Path) -> None:
     """Spark itself may start a task again whose executor it takes for lost."""
     one = opened(tmp_path)
