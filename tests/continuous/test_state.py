@@ -217,6 +217,24 @@ def test_large_values_are_undone_from_several_rows(tmp_path: Path) -> None:
     assert dict(opened(tmp_path, 0, 0)) == dict.fromkeys(range(5), bytes(600_000))
 
 
+def test_all_of_it_is_in_memory_until_it_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {number: number for number in range(2500)}
+    state = opened(tmp_path)
+    state.update(given)
+    state.save(0, 10)
+    state.close()
+    state = opened(tmp_path, 0, 10)
+    assert state._known is not None
+    assert {key: state[key] for key in given} == given
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 1000)
+    state["k"] = 1
+    state.save(1, 20)
+    assert state._known is None
+    assert {key: state[key] for key in given} == given
+
+
 def test_of_two_copies_of_an_attempt_one_writes_an_epoch(tmp_path: Path) -> None:
     """Spark itself may start a task again whose executor it takes for lost."""
     one = opened(tmp_path)
