@@ -293,6 +293,23 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     assert dict(opened(tmp_path, 0, 10)) == {}
 
 
+def test_an_epoch_that_fails_in_the_midst_changes_nothing(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state["a"] = 1
+    state.save(0, 10)
+    state._database.execute(
+        "CREATE TEMP TRIGGER broken BEFORE INSERT ON state WHEN NEW.key = 'c' "
+        "BEGIN SELECT RAISE(FAIL, 'it is broken'); END"
+    )
+    state.update(a=2, b=2, c=2)
+    with pytest.raises(StateError, match="cannot be written: it is broken"):
+        state.save(1, 20)
+    state.close()
+    with pytest.raises(StateError, match="after epoch 1 is not in"):
+        opened(tmp_path, 1, 20)
+    assert dict(opened(tmp_path, 0, 10)) == {"a": 1}
+
+
 def test_a_damaged_state_is_an_error_for_good_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
