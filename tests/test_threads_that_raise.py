@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import faulthandler
 import gc
 import http.client
 import logging
@@ -770,6 +771,8 @@ def continuous_task(heard: Heard, _: Once, patched: pytest.MonkeyPatch, folder: 
         assert attempt._ended.wait(WAIT_S)
         attempt._sink_work.put(None)
     finally:
+        # It would end this process a minute later, in the midst of another test.
+        faulthandler.cancel_dump_traceback_later()
         tracker.server.stop()
         gc.unfreeze()
 

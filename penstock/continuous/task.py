@@ -197,13 +197,16 @@ class _Attempt:
             for thread in threads:
                 thread.join(_END_S)
         finally:
-            if self._letters is not None:
-                with contextlib.suppress(WalError):
-                    self._letters.close()  # All that counts was written.
-            with contextlib.suppress(WireError):
-                self._client.close()
-            gc.unfreeze()
-            faulthandler.cancel_dump_traceback_later()
+            try:
+                if self._letters is not None:
+                    with contextlib.suppress(WalError):
+                        self._letters.close()  # All that counts was written.
+                with contextlib.suppress(WireError):
+                    self._client.close()
+            finally:
+                gc.unfreeze()
+                # What ends this process must not outlive the attempt.
+                faulthandler.cancel_dump_traceback_later()
         if any(thread.is_alive() for thread in threads):
             # A call that hangs would go on in a process that Spark uses again.
             os._exit(1)
