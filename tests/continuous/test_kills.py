@@ -78,7 +78,7 @@ def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Ran
 @pytest.mark.parametrize(
     ("seed", "master", "runs"),
     [
-        (1, "local[12]", 3),
+        (1, "local[12]", 2),
         pytest.param(2, "local-cluster[2,6,1024]", 5, marks=pytest.mark.exhaustive),
         pytest.param(3, "local[12]", 5, marks=pytest.mark.exhaustive),
         pytest.param(4, "local-cluster[2,6,1024]", 5, marks=pytest.mark.exhaustive),
@@ -95,7 +95,8 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
 @pytest.mark.parametrize(
     ("seed", "master", "runs"),
     [
-        (5, "local[7]", 4),
+        (5, "local[7]", 2),
+        pytest.param(7, "local[7]", 5, marks=pytest.mark.exhaustive),
         pytest.param(6, "local-cluster[2,4,1024]", 5, marks=pytest.mark.exhaustive),
     ],
 )

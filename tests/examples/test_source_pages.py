@@ -257,7 +257,7 @@ def test_each_page_of_a_source_has_a_program_and_is_run() -> None:
             compile(block, f"{page}, block {number}", "exec")
 
 
-SOME = ["http", "nats", "syslog", "websocket"]
+SOME = ["http", "nats"]
 """Whose programs run in CI: those that begin soonest."""
 
 

@@ -562,7 +562,7 @@ def test_it_says_when_the_program_is_gone_and_goes_on_when_it_is_back(browser: C
         server.stop(WAIT_S)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # That the page works in the browser is shown by the others.
 def test_a_picture_is_taken_of_a_running_program(sc: SparkContext, tmp_path: Path) -> None:
     file = tmp_path / "page.png"
     try:

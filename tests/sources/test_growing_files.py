@@ -769,7 +769,7 @@ def test_each_line_is_stored_once_over_kills_and_rotations(tmp_path: Path) -> No
         lambda source: GrowingFilesReceiver(str(source.folder / "*.log*")),
         logs_that_rotate(tmp_path),
         claim="exactly once",
-        kills=3,
+        kills=2,
         seed=7,
         settings=SLOW,
     )

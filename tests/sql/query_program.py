@@ -93,9 +93,14 @@ def main(config: dict[str, Any]) -> None:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     host = ReceiverHost(spark, folder / "host")
+    # The query from the latest record on needs some behind its first offset, which it may not have
+    # logged before a kill.
+    go_on = folder / f"go-on-{os.getpid()}"
     for name in STREAMS:
         pid_file = str(folder / f"receiver-{name}")
-        source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file)
+        source = numbers(
+            config["count"], block_s=config["block_s"], pid_file=pid_file, go_on=str(go_on)
+        )
         # Queries that start slowly find no more than this, and so numbers are left for later runs.
         host.stream(name, source, retention=config["retention"], maxBacklog="16k")
     host.start()
@@ -160,6 +165,9 @@ def main(config: dict[str, Any]) -> None:
         if not reads and any(query.recentProgress for query in queries.values()):
             reads = True
             say("reads")
+        latest = queries["latest"]
+        if latest.recentProgress or "Waiting for data" in latest.status["message"]:
+            go_on.touch()
         if not is_held and held.exists():
             is_held = True
             say("held")

@@ -159,12 +159,18 @@ def run_penstock(sc: Any, checkpoint: Path, names: Sequence[str]) -> Results:
     return dict(_results)
 
 
+PARTS = 4
+"""Of the programs, of which CI runs one."""
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, PARTS))]
+)
 def test_results_are_those_of_pyspark(sc: Any, tmp_path: Path, part: int) -> None:
-    names = list(PROGRAMS)[part::2]
+    names = list(PROGRAMS)[part::PARTS]
     expected = run_pyspark(sc, tmp_path / "pyspark", names)
     found = run_penstock(sc, tmp_path / "penstock", names)
     assert StreamingContext.getActive() is None

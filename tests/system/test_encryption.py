@@ -113,17 +113,11 @@ def test_a_killed_receiver_and_lost_memory_lose_nothing(
     }
 
 
-@pytest.mark.long
+# Receivers are killed above, and drivers without encryption in `test_recovered_driver`.
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(
-    "moments",
-    [
-        (LOGGED,),
-        pytest.param((LOGGED, "while it runs"), marks=pytest.mark.exhaustive),
-    ],
-    ids=len,
-)
+@pytest.mark.parametrize("moments", [(LOGGED,), (LOGGED, "while it runs")], ids=len)
 def test_results_are_exact_when_the_driver_is_killed(
     tmp_path: Path,
     key_command: str,

@@ -48,7 +48,7 @@ def test_blocks_of_a_lost_host_are_read_from_hdfs(sc: Any, hdfs: Hdfs) -> None:
         assert len(set(feeder.pids)) == 2
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/wal/test_hdfs.py` has appends that wait for it.
 def test_nothing_is_lost_while_the_name_node_is_started_again(sc: Any, hdfs: Hdfs) -> None:
     with Feeder() as feeder, run_on(sc, checkpoint=hdfs.new_folder()) as run:
         run.process(NumberedLines(feeder.address))

@@ -91,7 +91,12 @@ def test_a_host_whose_spark_was_stopped_says_so_once(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moment", ["at once", pytest.param("arrived", marks=pytest.mark.exhaustive), "running"]
+    "moment",
+    [
+        "running",
+        pytest.param("at once", marks=pytest.mark.exhaustive),
+        pytest.param("arrived", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_whenever_spark_is_stopped_the_terminal_says_so_once(moment: str, tmp_path: Path) -> None:
     done = run(_PROGRAM, tmp_path, moment)

@@ -34,7 +34,7 @@ def test_files_hold(tmp_path: Path, kills: int) -> None:
     assert report.records > 100
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # The next test does it with a server.
 def test_a_database_holds(tmp_path: Path) -> None:
     path = tmp_path / "numbers.db"
     with sqlite3.connect(path) as connection:
@@ -115,8 +115,8 @@ class ShowsWhatIsPrepared(Wrong):
     "make",
     [
         Appends,
-        pytest.param(ForgetsTheSource, marks=pytest.mark.long),
-        pytest.param(ShowsWhatIsPrepared, marks=pytest.mark.long),
+        pytest.param(ForgetsTheSource, marks=pytest.mark.exhaustive),
+        pytest.param(ShowsWhatIsPrepared, marks=pytest.mark.exhaustive),
     ],
 )
 def test_one_that_is_wrong_is_shown(tmp_path: Path, make: Callable[[Path], Sink]) -> None:

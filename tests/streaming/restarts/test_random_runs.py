@@ -9,9 +9,9 @@ import pytest
 
 from tests.streaming.restarts.random_runs import draw, judge, shrink
 
-_TOGETHER = 20
+_TOGETHER = 10
 _PROGRAMS = 300
-_IN_CI = 20
+_IN_CI = 10
 
 
 @pytest.mark.long

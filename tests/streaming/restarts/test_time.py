@@ -334,7 +334,12 @@ def test_all_batches_of_a_down_time_are_made_for_a_listener_of_the_program() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "restarted_when",
-    ["never", "forward", pytest.param("back", marks=pytest.mark.exhaustive), "stopped while back"],
+    [
+        "never",
+        pytest.param("forward", marks=pytest.mark.exhaustive),
+        pytest.param("back", marks=pytest.mark.exhaustive),
+        "stopped while back",
+    ],
 )
 def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
     restarted_when: str,
@@ -380,7 +385,7 @@ def test_a_clock_that_is_set_forward_and_back_by_an_hour_loses_nothing(
         assert max(leads[-5:]) <= 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_long_troubles` has sinks that are down for minutes.
 @pytest.mark.slow
 def test_a_sink_that_is_down_for_an_hour_loses_nothing_behind_it(caplog: Any) -> None:
     with (
