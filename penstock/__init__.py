@@ -46,6 +46,7 @@ Beside them stand:
 `rate_limited_log`           log lines that repeat
 `position_changes`           positions that are told by their changes; positions as JSON
 `whole_files`                what commands write has its name once it is whole
+`parquet_files`              Parquet files of which Spark finds each row that matches
 `reused_memory`              buffers that are used again once no one looks into them
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives

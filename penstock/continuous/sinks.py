@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from penstock._arguments import as_folder, refused
 from penstock.errors import PenstockError
+from penstock.parquet_files import parquet_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -236,9 +237,9 @@ class FileSink(Sink):
 
 def _write_parquet(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_batches(batches), file)
+    with parquet_writer(file, batches[0].schema) as writer:
+        writer.write_table(pa.Table.from_batches(batches))
 
 
 def _write_arrow(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:

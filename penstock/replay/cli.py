@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.blockstore.arrow_frames import plain_schema
 from penstock.commands import Command, Seconds
 from penstock.host.encryption import recovery_encryption
+from penstock.parquet_files import parquet_writer
 from penstock.replay._read import find, first_schema, rows, tables
 from penstock.whole_files import whole_file
 
@@ -170,10 +171,8 @@ def _pooled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _write_parquet(schema: pa.Schema, batches: Iterator[pa.RecordBatch], file: IO[bytes]) -> int:
-    import pyarrow.parquet as pq
-
     records = 0
-    with pq.ParquetWriter(file, schema) as writer:
+    with parquet_writer(file, schema) as writer:
         for table in _pooled(batches):
             writer.write_table(table, row_group_size=table.num_rows)
             records += table.num_rows

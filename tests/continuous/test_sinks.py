@@ -136,6 +136,21 @@ def test_names_of_json_are_as_spark_writes_the_keys_of_a_map(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+def test_spark_finds_nan_and_zeros_in_a_parquet_file(sc: Any, tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    within = pa.array([{"x": math.nan}, {"x": 1.0}], pa.struct([("x", pa.float32())]))
+    lists = pa.array([[math.nan], []], pa.list_(pa.float64()))
+    given = [pa.record_batch({"x": [1.0, math.nan], "z": [-0.0, 1.0], "s": within, "l": lists})]
+    sink = opened(FileSink(tmp_path))
+    sink.prepare(epoch(), given)
+    sink.commit(epoch(), given)
+    found = SparkSession(sc).read.parquet(str(tmp_path))
+    for question in ("x > 5", "x = double('NaN')", "z = 0", "s.x > 5"):
+        assert found.where(question).count() == 1, question
+
+
+@pytest.mark.slow
 def test_json_lines_say_what_spark_says(sc: Any, tmp_path: Path) -> None:
     from pyspark.sql import SparkSession
 
