@@ -170,9 +170,10 @@ def test_state_by_key_goes_on_over_a_crash_and_a_restart(sc: Any, tmp_path: Path
         files = sorted(out.glob("part-*.jsonl"))
         return [json.loads(line) for path in files for line in path.read_text().splitlines()]
 
-    def started(parallelism: int, key_by: str | None) -> StreamingContext:
+    def started(count: int, parallelism: int, key_by: str | None) -> StreamingContext:
         made = StreamingContext(sc, 0.5)
-        stream = made.receiverStream(numbers(3000, block_s=0.05, keys=7), "numbers")
+        source = numbers(count, block_s=0.05, keys=7, go_on=str(tmp_path / "first epoch"))
+        stream = made.receiverStream(source, "numbers")
         sink = FileSink(out, "jsonl")
         function = Counts(tmp_path) if key_by else doubled
         stream.continuous(function, sink=sink, epoch=0.05, parallelism=parallelism, key_by=key_by)
@@ -186,13 +187,16 @@ def test_state_by_key_goes_on_over_a_crash_and_a_restart(sc: Any, tmp_path: Path
             sc._conf._jconf.remove(key)
         return made
 
-    ssc = started(2, "key")
-    await_that(lambda: len(rows()) >= 1000, lambda: len(rows()))
+    # The crash and the restart come when some epochs are committed and numbers are still to come.
+    ssc = started(1500, 2, "key")
+    await_that(rows, rows)
+    (tmp_path / "first epoch").touch()
+    await_that(lambda: len(rows()) >= 1500, lambda: len(rows()))
     ssc.stop(stopSparkContext=False)
     for parallelism, key_by in ((1, "key"), (2, "n"), (2, None)):
         with pytest.raises(LedgerError, match="key_by='key' and parallelism=2 up to epoch"):
-            started(parallelism, key_by)
-    ssc = started(2, "key")
+            started(3000, parallelism, key_by)
+    ssc = started(3000, 2, "key")
     await_that(lambda: len(rows()) >= 3000, lambda: len(rows()))
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert (tmp_path / "died").exists()
