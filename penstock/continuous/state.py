@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from penstock.errors import PenstockError
+from penstock.wal import UnwritableFolderError, locate, make_folders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -106,7 +107,7 @@ class StatePlace:
             StateError: It cannot be written.
         """
         with _told(self, "had"):
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            make_folders(*locate(os.path.dirname(self.path)))
             with closing(self.connect()) as database, _transaction(database):
                 for statement in _TABLES.split(";"):
                     database.execute(statement)
@@ -145,7 +146,7 @@ def _told(place: StatePlace, what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.Error, UnwritableFolderError) as error:
         raise _refused(place, what, error) from error
 
 

@@ -259,6 +259,21 @@ def test_it_waits_for_one_that_is_writing(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_its_folders_are_forced_to_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forced: list[str] = []
+    sync = os.fsync
+
+    def kept(fd: int) -> None:
+        forced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", kept)
+    opened(tmp_path / "log").close()
+    assert {str(tmp_path), str(tmp_path / "log")} <= set(forced)
+
+
 @pytest.mark.parametrize(("sync", "synchronous"), [("none", 0), ("interval", 1), ("always", 2)])
 def test_it_is_forced_to_disk_as_the_logs_are(tmp_path: Path, sync: str, synchronous: int) -> None:
     with closing(StatePlace(str(tmp_path / "0.sqlite"), "key", sync).connect()) as database:
