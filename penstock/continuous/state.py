@@ -277,15 +277,22 @@ class KeyedState(MutableMapping[Key, Any]):
 
     def __iter__(self) -> Iterator[Key]:
         changed = dict(self._changed)
-        try:
-            for (key,) in self._database.execute("SELECT key FROM state"):
-                if key not in changed:
-                    yield key
-        except sqlite3.Error as error:
-            raise _refused(self._place, "read", error) from error
+        for key in self._saved_keys():
+            if key not in changed:
+                yield key
         for key, value in changed.items():
             if value is not None:
                 yield key
+
+    def _saved_keys(self) -> Iterator[Key]:
+        if self._known is not None:
+            yield from self._known
+            return
+        try:
+            for (key,) in self._database.execute("SELECT key FROM state"):
+                yield key
+        except sqlite3.Error as error:
+            raise _refused(self._place, "read", error) from error
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
