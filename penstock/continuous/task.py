@@ -124,9 +124,14 @@ def run_task(launch: ContinuousLaunch) -> None:
 
 @dataclass
 class _Call:
-    """A call that may hang: of what, and since when (None: none runs)."""
+    """A call that may hang: of what, in which thread, since when (None: none runs).
+
+    It may take so many times as long as a call of the function or the sink.
+    """
 
     what: str
+    thread: str
+    times: int = 1
     since_s: float | None = None
 
     @contextlib.contextmanager
@@ -165,8 +170,10 @@ class _Attempt:
         self._ended = threading.Event()
         self._failure: str | None = None
         self._sink_work: queue.SimpleQueue[_Output | int | None] = queue.SimpleQueue()
-        self._function_call = _Call("the function")
-        self._sink_call = _Call("the sink")
+        self._function_call = _Call("the function", "penstock-function")
+        self._sink_call = _Call("the sink", "penstock-sink")
+        # To write all that an epoch changed, or to read all that there is, takes its time.
+        self._state_call = _Call("the file of its state", "penstock-function", times=10)
         self._subscribed = Subscribed("")
         self._letters = launch.letters
         self._client = Client(
@@ -219,7 +226,10 @@ class _Attempt:
         launch = self._launch
         try:
             if launch.state is not None:
+                # Nothing else would end an attempt whose folder does not answer.
+                self._watch(launch.timeout_s * self._state_call.times)
                 launch.state.claim(launch.attempt)
+                faulthandler.cancel_dump_traceback_later()
         except StateError as error:
             self._fail("it has no state", error, permanent=error.is_permanent)
             return []
@@ -254,17 +264,16 @@ class _Attempt:
             self._watch(timeout_s + _END_S)
             if os.getppid() != parent:
                 self._end("its executor is gone")
-            for call in (self._function_call, self._sink_call):
-                since_s = call.since_s
-                if since_s is not None and time.monotonic() - since_s > timeout_s:
+            for call in (self._function_call, self._sink_call, self._state_call):
+                since_s, most_s = call.since_s, timeout_s * call.times
+                if since_s is not None and time.monotonic() - since_s > most_s:
                     stacks = sys._current_frames()
                     shown = "".join(
                         "".join(traceback.format_stack(stacks[thread.ident]))
                         for thread in threading.enumerate()
-                        if thread.name == f"penstock-{call.what.removeprefix('the ')}"
-                        and thread.ident in stacks
+                        if thread.name == call.thread and thread.ident in stacks
                     )
-                    self._tell(f"{call.what} has not returned for {timeout_s:g} s", shown)
+                    self._tell(f"{call.what} has not returned for {most_s:g} s", shown)
         self._watch(4 * _END_S)
         self._sink_work.put(None)
 
@@ -330,7 +339,8 @@ class _Attempt:
             self._take_blocks(function, None)
             return
         try:
-            state = KeyedState(launch.state, launch.attempt, answer.number, answer.end)
+            with self._state_call.timed():
+                state = KeyedState(launch.state, launch.attempt, answer.number, answer.end)
         except StateError as error:
             self._fail("it has no state", error, permanent=error.is_permanent)
             return
@@ -380,7 +390,8 @@ class _Attempt:
         """Write what an epoch changed of the state; whether the attempt goes on."""
         if state is not None:
             try:
-                state.save(end.number, end.end)
+                with self._state_call.timed():
+                    state.save(end.number, end.end)
             except StateError as error:
                 self._fail("its state cannot be kept", error, permanent=error.is_permanent)
                 return False
