@@ -5,7 +5,8 @@
 # The library scales what a message holds (1019, the same for GPS, wholly). The steps of the clock's terms are
 # 2**-40 for gamma and 2**-30 s for tau and delta tau (GLONASS ICD, table 4.5; RTCM 10403, DF121, DF124 and
 # DF125), and the time of the ephemeris counts in quarters of an hour (DF110). The library's table has
-# these four without a step. A clock that is used as it stands is wrong by hours. Seen (what was sent, and what is read):
+# these four without a step. A clock that is used as it stands is wrong by hours. Seen (what was
+# sent, and what is read):
 #
 #   x of 12345.5 km: 12345.5
 #   velocity along x of -1.25 km/s: -1.25
