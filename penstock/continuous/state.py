@@ -367,6 +367,28 @@ def _bytes_of(changes: Sequence[Change]) -> int:
     )
 
 
+def check_key_column(schema: pa.Schema, key_by: str) -> None:
+    """Check that records can be shared by the keys in a column.
+
+    Raises:
+        StateError: There is no such column, or it has another type.
+    """
+    from pyarrow import types
+
+    at = schema.get_field_index(key_by)
+    if at < 0:
+        raise StateError(
+            f"key_by={key_by!r}: there is no such column in {schema.names}", is_permanent=True
+        )
+    found = schema.field(at).type
+    if not (types.is_null(found) or types.is_integer(found) or _is_text(found)):
+        raise StateError(
+            f"key_by={key_by!r}: the column has the type {found}; keys are whole numbers, text "
+            "or bytes",
+            is_permanent=True,
+        )
+
+
 def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> pa.RecordBatch:
     """Return the rows whose keys are of a part; rows without a key are of part 0.
 
@@ -385,24 +407,13 @@ def rows_of_part(batch: pa.RecordBatch, key_by: str, part: int, parts: int) -> p
     import pyarrow as pa
     from pyarrow import types
 
-    at = batch.schema.get_field_index(key_by)
-    if at < 0:
-        raise StateError(
-            f"key_by={key_by!r}: there is no such column in {batch.schema.names}", is_permanent=True
-        )
-    keys = batch.column(at)
+    check_key_column(batch.schema, key_by)
+    keys = batch.column(key_by)
     if types.is_null(keys.type):  # No row has a key, and Arrow knows no type.
         return batch if part == 0 else batch.slice(0, 0)
-    is_whole = types.is_integer(keys.type)
-    if not (is_whole or _is_text(keys.type)):
-        raise StateError(
-            f"key_by={key_by!r}: the column has the type {keys.type}; keys are whole numbers, text "
-            "or bytes",
-            is_permanent=True,
-        )
     if parts == 1:
         return batch
-    if is_whole:
+    if types.is_integer(keys.type):
         of_key = _mixed(keys.fill_null(0).to_numpy(zero_copy_only=False)) % np.uint64(parts)
     else:
         coded = keys.dictionary_encode()

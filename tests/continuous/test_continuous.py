@@ -520,13 +520,31 @@ def test_a_function_that_cannot_be_called_so_is_refused(
 def test_a_column_of_keys_that_is_not_there_is_given_up_at_once(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
-    stream = ssc.receiverStream(numbers(10, keys=2))
+    @receiver
+    def words() -> Iterator[str]:
+        yield "a"
+
+    stream = ssc.receiverStream(words)
     stream.continuous(Counts(tmp_path), sink=FileSink(tmp_path), key_by="card")
     ssc.start()
-    says = r"key_by='card': there is no such column in \['key', 'n'\]"
+    says = r"key_by='card': there is no such column in \['value'\]"
     with pytest.raises(ContinuousStreamError, match=says) as raised:
         ssc.awaitTermination(HANG_S)
     assert "times" not in str(raised.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("key_by", ["crad", "amount"])
+def test_a_column_of_keys_that_the_schema_has_not_is_refused_at_once(
+    ssc: StreamingContext, tmp_path: Path, key_by: str
+) -> None:
+    @receiver(schema="card bigint, amount double")
+    def payments() -> Iterator[Any]:
+        yield {"card": 1, "amount": 0.5}
+
+    stream = ssc.receiverStream(payments, "payments")
+    with pytest.raises(ValueError, match=f"stream 'payments': key_by='{key_by}'"):
+        stream.continuous(Counts(tmp_path), sink=FileSink(tmp_path), key_by=key_by)
+    stream.continuous(Counts(tmp_path), sink=FileSink(tmp_path), key_by="card")
 
 
 def test_a_state_that_is_lost_is_told_and_not_begun_anew(
