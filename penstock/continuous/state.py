@@ -268,7 +268,14 @@ class KeyedState(MutableMapping[Key, Any]):
 
     def __setitem__(self, key: Key, value: Any) -> None:
         _check(key)
-        self._changed[key] = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        try:
+            self._changed[key] = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise TypeError(
+                f"the state of key {key!r} cannot be a {type(value).__qualname__}: {error}. Give "
+                "what plain pickle takes: no lock, no lambda, no object of a class that the "
+                "program itself defines"
+            ) from error
 
     def __delitem__(self, key: Key) -> None:
         if self._pickled(key) is None:

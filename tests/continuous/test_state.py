@@ -99,6 +99,16 @@ def test_an_iteration_keeps_no_other_attempt_from_the_state(tmp_path: Path) -> N
     assert len(list(keys)) == 4999
 
 
+@pytest.mark.parametrize("value", [threading.Lock(), lambda: 1, {"made": [lambda: 1]}])
+def test_a_value_that_cannot_be_kept_is_refused_with_its_key(tmp_path: Path, value: Any) -> None:
+    state = opened(tmp_path)
+    state["k"] = 1
+    says = f"the state of key 'k' cannot be a {type(value).__name__}: .*ickle.* plain pickle"
+    with pytest.raises(TypeError, match=says):
+        state["k"] = value
+    assert state["k"] == 1
+
+
 @pytest.mark.usefixtures("size")
 def test_all_keys_are_removed_at_once(tmp_path: Path) -> None:
     state = opened(tmp_path)
