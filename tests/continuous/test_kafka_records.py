@@ -53,6 +53,7 @@ def test_bytes_of_any_type_stay_as_they_are(column: pa.Array) -> None:
     ("arguments", "says"),
     [
         ((3, {}), "topic=3 is not accepted"),
+        (("clicks of today", {}), "is no name of a topic"),
         (("t", {}), "bootstrap.servers is needed"),
         (("t", 3), "a dict of the client's settings"),
         (("t", {"penstock.engine": "kafka-python"}), "needs confluent-kafka"),

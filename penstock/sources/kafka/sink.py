@@ -42,6 +42,7 @@ from penstock._arguments import refused
 from penstock.continuous.sinks import Epoch, Sink, SinkError, json_rows
 from penstock.sources.kafka.columns import HEADERS
 from penstock.sources.kafka.params import KafkaParams
+from penstock.sources.kafka.strategies import as_topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,6 +107,7 @@ class KafkaSink(Sink):
         headers: str | None = None,
     ) -> None:
         _check_name(topic, "topic", "the name of a topic")
+        as_topics([topic])
         for name, column in (("key", key), ("value", value), ("headers", headers)):
             if column is not None:
                 _check_name(column, name, "the name of a column, or None")
