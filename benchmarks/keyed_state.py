@@ -1,9 +1,10 @@
 """How many updates of a state by key a second: `key_by` beside `mapWithState`, in one run.
 
 ``python -m benchmarks.keyed_state`` receives records of random keys as fast as each way takes them,
-on ``local[3]``, two cores of them behind the receiver, with both logs synced, and counts them by
-key: a continuous function in its state, and batches in `mapWithState`. The time is that from the
-start of the receiver to the last record's committed epoch, or batch. Each way has a process of its
+on ``local[4]`` with both logs synced, and counts them by key: two tasks of a continuous function in
+their states, and batches in `mapWithState`, whose states are in memory. The time is that from the
+start of the receiver to the last record's committed epoch, or batch: of few records it is largely
+that of the start, so run it with two numbers of them. Each way has a process of its
 own; both must have counted all records.
 """
 
@@ -66,7 +67,7 @@ def run(way: str, count: int, of: int, folder: Path) -> float:
     """Return how many seconds it took."""
     conf = SparkConf().set("spark.ui.enabled", "false").set("spark.log.level", "ERROR")
     conf.set("spark.driver.memory", "4g")
-    sc = SparkContext("local[3]", way, conf=conf)
+    sc = SparkContext("local[4]", way, conf=conf)
     ssc = StreamingContext(sc, 1)
     ssc.checkpoint(str(folder / "checkpoint"))
     stream = ssc.receiverStream(keys(count, of), "keys")
