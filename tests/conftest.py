@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
@@ -123,6 +124,36 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         (name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections
     ]
     return report
+
+
+_arm, _disarm = faulthandler.dump_traceback_later, faulthandler.cancel_dump_traceback_later
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """See what would end this process later: in the midst of another test, and without a word."""
+
+    def arm(*arguments: Any, **options: Any) -> None:
+        config.stash[_ENDS_LATER] = True
+        _arm(*arguments, **options)
+
+    def disarm() -> None:
+        config.stash[_ENDS_LATER] = False
+        _disarm()
+
+    faulthandler.dump_traceback_later = arm
+    faulthandler.cancel_dump_traceback_later = disarm
+
+
+_ENDS_LATER = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Fail a test that leaves this process with an end."""
+    yield
+    if item.config.stash.get(_ENDS_LATER, False):
+        faulthandler.cancel_dump_traceback_later()
+        pytest.fail("faulthandler.dump_traceback_later was not taken back")
 
 
 def pytest_sessionfinish() -> None:
