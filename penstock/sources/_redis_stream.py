@@ -365,16 +365,27 @@ class RedisStreamReceiver(RedisReceiver):
         import redis
 
         try:
-            groups = self._command("XINFO", "GROUPS", self.stream)
+            return self._lag_of_group()
         except redis.ResponseError:
             # It may not be permitted, and it is not needed.
             return None
-        for found in groups:
+
+    def _lag_of_group(self) -> int | None:
+        for found in self._command("XINFO", "GROUPS", self.stream):
             facts = dict(zip(found[::2], found[1::2], strict=True))
             if facts[b"name"] == self.group.encode():
                 lag: int | None = facts.get(b"lag")
-                return lag
+                return self._of_what_is_there(lag, facts[b"last-delivered-id"]) if lag else lag
         return None
+
+    def _of_what_is_there(self, lag: int, delivered: bytes) -> int:
+        """Return a lag without what was trimmed, which Redis 7.0 counts and never forgets."""
+        found = self._command("XINFO", "STREAM", self.stream)
+        facts = dict(zip(found[::2], found[1::2], strict=True))
+        if _parsed(delivered) >= _parsed(facts[b"last-generated-id"]):
+            return 0
+        length: int = facts[b"length"]
+        return min(lag, length)
 
     def _send(self, command: str, before: tuple[Any, ...], ids: Sequence[str], *after: Any) -> None:
         for start in range(0, len(ids), MOST_AT_ONCE):

@@ -17,8 +17,12 @@ from penstock.sources.formats import JsonFormat
 from penstock.sources.redis import RedisChannelReceiver, RedisListReceiver, RedisStreamReceiver
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
+from tests.receiver.conftest import run, shared, tracker
+from tests.receiver.running import Running, Tracker
 from tests.services.redis import RedisServer, find_valkey, make_server
 from tests.services.tls import certificate_of_host
+
+__all__ = ["run", "shared", "tracker"]
 
 pytestmark = pytest.mark.slow
 
@@ -219,6 +223,24 @@ def test_entries_of_a_dead_consumer_that_are_deleted_are_reported(
         error = running.wait_for_error("1 entries of the stream 's' were deleted")
         assert ids[0].decode() in error
         assert sorted(running.wait_for_records(2)) == [b"1", b"2"]
+
+
+def test_entries_that_were_trimmed_unread_are_no_lag(
+    run: Callable[..., Running], tracker: Tracker, server: RedisServer, client: Any
+) -> None:
+    for number in range(10):
+        client.xadd("s", {"v": b"%d" % number})
+    client.xgroup_create("s", GROUP, "0")
+    client.xreadgroup(GROUP, "other", {"s": ">"}, count=2, noack=True)
+    client.xtrim("s", maxlen=3, approximate=False)
+    run(stream_of(server))
+    tracker.wait_for_records(3)
+
+    def lags() -> list[int | None]:
+        return [each.pipe.source_lag for each in list(tracker.rate_reports) if each.pipe]
+
+    # Redis 7.0 tells five to the end of the group.
+    tracker.wait_for(lambda: 0 in lags())
 
 
 def test_a_group_that_vanishes_is_made_again_after_what_is_stored(
