@@ -1,9 +1,9 @@
 #!/bin/sh
-# PostgreSQL 16.2 (of pgserver 0.1.4; 15.20 of Debian does the same): a setting of a role or of a
+# PostgreSQL 16.2 (of pgserver 0.1.4; so does 15.18 of Debian, by test_decoding): a setting of a role or of a
 # database rounds the numbers of the change feed that a client reads from a logical replication slot.
 #
-# pgoutput sends each value as its type's text (manual, "Logical Replication Message Formats":
-# "data in text format"), and a walsender that a client connects takes ALTER ROLE ... SET and
+# pgoutput sends each value in text format (manual, "Logical Replication Message Formats", TupleData)
+# unless it is asked for binary ones, and a walsender that a client connects takes ALTER ROLE ... SET and
 # ALTER DATABASE ... SET as any session does. So a role that has extra_float_digits = 0 for its
 # reports gets other numbers as a reader of changes: the digits are gone, and with DateStyle a date is
 # read for another one. PostgreSQL's own subscriber, on the same publication and with the same role,
