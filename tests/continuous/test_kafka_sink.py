@@ -234,7 +234,7 @@ def test_epochs_that_kafka_does_not_know_are_told(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("kills", [12, pytest.param(40, marks=pytest.mark.exhaustive)])
 def test_it_holds_when_it_is_killed_at_any_step(started: Kafka, kills: int) -> None:
     topic = started.create_topic()
     sink = KafkaSink(topic, params(started), value="n")

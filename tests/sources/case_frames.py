@@ -12,7 +12,8 @@ from penstock.sources._common import Reconnecting
 from tests.services.frames import MOST_UNACKNOWLEDGED, FrameServer
 from tests.sources.cases import SECRET, Source, SourceCase
 
-SILENCE_S = 5.0
+SILENCE_S = 20.0
+"""On a busy machine the server, or the disk before an acknowledgement, is silent for seconds."""
 
 
 class FrameReceiver:
