@@ -25,7 +25,7 @@ from tests.streaming.random_programs import Program, inputs, programs
 WAIT_S = HANG_S
 BATCHES = 7
 BATCH_S = 0.1
-TOGETHER = 4
+TOGETHER = 6
 """Programs that run in one context, which takes seconds to start and to stop."""
 
 _SOAK = int(os.environ.get("PENSTOCK_SOAK_PROGRAMS", "0"))
