@@ -126,6 +126,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+_ENDS_LATER = pytest.StashKey[bool]()
 _arm, _disarm = faulthandler.dump_traceback_later, faulthandler.cancel_dump_traceback_later
 
 
@@ -142,9 +143,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
     faulthandler.dump_traceback_later = arm
     faulthandler.cancel_dump_traceback_later = disarm
-
-
-_ENDS_LATER = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)

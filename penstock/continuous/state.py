@@ -187,7 +187,7 @@ class KeyedState(MutableMapping[Key, Any]):
         self._place = place
         self._attempt = attempt
         self._changed: dict[Key, bytes | None] = {}
-        self._known: dict[Key, bytes] | None = {}
+        self._known: dict[Key, bytes] | None = None
         self._known_bytes = 0
         with _told(place, "had"):
             self._database = place.connect()
@@ -223,16 +223,14 @@ class KeyedState(MutableMapping[Key, Any]):
 
     def _load(self) -> None:
         """Take into memory what is not too large for it."""
-        known: dict[Key, bytes] = {}
         if os.path.getsize(self._place.path) > _MOST_BYTES:
-            self._known = None
             return
+        known: dict[Key, bytes] = {}
         rows = self._database.execute("SELECT key, value FROM state")
         while some := rows.fetchmany(1000):
             known.update(some)
             self._known_bytes += _bytes_of(some)
             if self._known_bytes > _MOST_BYTES:
-                self._known = None
                 return
         self._known = known
 
