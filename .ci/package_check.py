@@ -22,6 +22,8 @@ RECEIVE_TIMEOUT_S = 120
 
 def check() -> None:
     """Build, install, run; any failing step ends it."""
+    from installer import installer  # It is not beside the copy of this file that receives.
+
     with tempfile.TemporaryDirectory(prefix="penstock-package-check-") as name:
         folder = Path(name)
         wheels, empty, work = folder / "wheels", folder / "environment", folder / "work"
@@ -39,11 +41,8 @@ def check() -> None:
         print(f"installing {wheel.name} into an empty environment", flush=True)
         run(sys.executable, "-m", "venv", str(empty))
         python = empty / "bin" / "python"
-        # As `make` installs: uv takes a part of pip's time.
-        uv, given = ROOT / ".venv" / "bin" / "uv", ["--python", str(python)]
-        installer = [str(uv), "pip", "--quiet"] if uv.exists() else [str(python), *pip]
-        run(*installer, "install", *(given if uv.exists() else ["--no-compile"]), str(wheel))
-        run(*installer, "check", *(given if uv.exists() else []))
+        run(*installer(python), str(wheel))
+        run(str(python), *pip, "check")
 
         script = work / "receive.py"
         shutil.copy(__file__, script)

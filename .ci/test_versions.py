@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from installer import installer
+
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / "build" / "versions"
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -182,14 +184,8 @@ def run(pair: Pair, tests: Sequence[str]) -> str:
         if not made.exists() or made.read_text() != wanted:
             shutil.rmtree(folder, ignore_errors=True)
             call([pair.python, "-m", "venv", str(folder)], INSTALL_S)
-            # As a wheel, which is kept: PySpark comes as source.
-            installer = ROOT / ".venv" / "bin" / "uv"
-            if installer.exists():
-                install = [str(installer), "pip", "install", "--python", str(python)]
-            else:
-                install = [str(python), "-m", "pip", "install", "--no-compile", "--use-pep517"]
             wanted_here = [*pair.requirements, "-e", f"{ROOT}[test]"]
-            call([*install, "--quiet", *wanted_here], INSTALL_S)
+            call([*installer(python), *wanted_here], INSTALL_S)
             made.write_text(wanted)
         call([str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], RUN_S, python)
     except subprocess.CalledProcessError as error:

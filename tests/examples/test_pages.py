@@ -62,6 +62,18 @@ SOME = ["columns", "rates", "writing-receivers"]
 """Whose programs run in CI."""
 
 
+def some_in_ci(some: list[str], pages: list[str]) -> pytest.MarkDecorator:
+    """Parametrise a test by `names`: with some that CI runs, and with the others."""
+    others = [page for page in pages if page not in some]
+    return pytest.mark.parametrize(
+        "names",
+        [
+            pytest.param(some, marks=pytest.mark.long, id="some"),
+            pytest.param(others, marks=pytest.mark.exhaustive, id="others"),
+        ],
+    )
+
+
 def replaced(block: str, places: dict[str, str]) -> str:
     for shown, real in places.items():
         block = block.replace(shown, real)
@@ -211,29 +223,21 @@ def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize(
-    "pages",
-    [
-        pytest.param(SOME, marks=pytest.mark.long, id="some"),
-        pytest.param(
-            [page for page in PAGES if page not in SOME], marks=pytest.mark.exhaustive, id="others"
-        ),
-    ],
-)
+@some_in_ci(SOME, PAGES)
 def test_the_programs_of_the_pages_run(
     run: Callable[..., Run],
     tmp_path: Path,
     text_server: int,
     datagrams: int,
     monkeypatch: pytest.MonkeyPatch,
-    pages: list[str],
+    names: list[str],
 ) -> None:
     # What an `app.py` gets from spark-submit.
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master local[2] pyspark-shell")
     log = tmp_path / "app.log"
     log.write_text("".join(f"line {number}\n" for number in range(LINES_OF_THE_LOG)))
     files = []
-    for page in pages:
+    for page in names:
         blocks = [
             block
             for place, block in enumerate(blocks_of(page))
@@ -258,9 +262,9 @@ def test_the_programs_of_the_pages_run(
     for file in files:
         program.wait_for_line(lambda line: line == f"{file.stem} has run", BOUND_S)  # noqa: B023
     assert program.wait(BOUND_S) == 0, program.output
-    if "rates" in pages:
+    if "rates" in names:
         assert "10000.0 RateSource.USER" in program.output
-    if "writing-receivers" in pages:
+    if "writing-receivers" in names:
         # In one batch or, where a block ended between two lines, in two.
         lines = re.findall(r"^(\d+) lines$", program.output, re.MULTILINE)
         assert sum(map(int, lines)) == LINES_OF_THE_LOG

@@ -24,7 +24,7 @@ import websockets.sync.server
 
 from tests.bounds import HANG_S
 from tests.examples.running import ROOT, Run
-from tests.examples.test_pages import blocks_of, replaced
+from tests.examples.test_pages import blocks_of, replaced, some_in_ci
 from tests.services.mosquitto import Mosquitto
 from tests.services.moto import KEYS, moto_server
 from tests.services.nats import make_server as make_nats
@@ -263,15 +263,7 @@ SOME = ["http", "nats"]
 
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(SOME, marks=pytest.mark.long, id="some"),
-        pytest.param(
-            [page for page in PAGES if page not in SOME], marks=pytest.mark.exhaustive, id="others"
-        ),
-    ],
-)
+@some_in_ci(SOME, PAGES)
 def test_the_programs_of_the_sources_run(
     run: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
