@@ -29,6 +29,7 @@ and of a sink of `continuous`::
 `running`      `run_receiver`: one attempt in a thread of the test
 `crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
 `child`        such a process
+`attempts`     forks such processes
 `sinks`        `sink_crash_test`: the same for sinks of continuous streams
 `disks`        disks that are full by call
 `batches`      `batches_by_hand`: streams on a clock that a test moves

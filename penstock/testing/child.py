@@ -1,7 +1,7 @@
 """A process that runs one attempt of a receiver, and kills itself at a step of a record's way.
 
-It is started by `penstock.testing.crashes`, which gives it on its standard input, pickled, a
-`ReceiverLaunch`, the name of a step, and which time of coming there ends it.
+`penstock.testing.crashes` gives it on its standard input, pickled, a `ReceiverLaunch`, the name of
+a step, and which time of coming there ends it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,3 @@ def main() -> None:
     run_receiver(launch, ensure_block_server=lambda launch: None)
     # Spark uses a Python process again, so that threads which a receiver left go on in it.
     time.sleep(_LEFT_S)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import pickle
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -21,6 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError
+from penstock.testing.attempts import Attempts
 from penstock.testing.driver import ReceiverTestError, TestDriver
 from penstock.wire.messages import RestartReceiver
 
@@ -52,7 +47,6 @@ _STOP_S = 120.0
 _LOOK_S = 0.05
 _AFTER_S = 0.5
 _START_S = 300.0
-_SAID_BYTES = 2000
 
 
 class Source(Protocol):
@@ -168,30 +162,31 @@ def crash_test(
     chance = random.Random(seed)
     done: Counter[str] = Counter()
     rounds = stops = records = doubled = barren = 0
-    trial = _Trial(make_receiver, source, settings or {}, idle_s)
     points = list(CRASH_POINTS)
-    while done.total() < kills:
-        chance.shuffle(points)
-        # Where little is stored, or late, a step is reached less often, and if one waits for it.
-        most, trial.patience = max(1, _MOST_TIMES - barren), 1 + barren
-        plan = [(point, chance.randint(1, most)) for point in points[: chance.randint(1, 3)]]
-        if rounds % 2 == 0:
-            plan.insert(chance.randint(0, len(plan)), (STOPPED, chance.randint(1, _MOST_TIMES)))
-        outcome = trial.run(plan)
-        if outcome.breaks(claim):
-            plan, outcome = _shortest(trial, claim, plan, outcome)
-            wrong = tuple(outcome.missing), tuple(outcome.doubled)
-            raise ClaimNotHeldError(claim, outcome.story, *wrong, outcome.errors, idle_s)
-        barren = 0 if outcome.kills else barren + 1
-        if barren > _MOST_BARREN:
-            raise ReceiverTestError(
-                "the receiver comes to no step of a record's way: does its source give records?"
-            )
-        done.update(outcome.kills)
-        rounds += 1
-        stops += sum(point == STOPPED for point, _ in plan)
-        records += outcome.records
-        doubled += len(outcome.doubled)
+    with Attempts("penstock.testing.child") as attempts:
+        trial = _Trial(attempts, make_receiver, source, settings or {}, idle_s)
+        while done.total() < kills:
+            chance.shuffle(points)
+            # Where little is stored, or late, a step is reached less often, and after a wait.
+            most, trial.patience = max(1, _MOST_TIMES - barren), 1 + barren
+            plan = [(point, chance.randint(1, most)) for point in points[: chance.randint(1, 3)]]
+            if rounds % 2 == 0:
+                plan.insert(chance.randint(0, len(plan)), (STOPPED, chance.randint(1, _MOST_TIMES)))
+            outcome = trial.run(plan)
+            if outcome.breaks(claim):
+                plan, outcome = _shortest(trial, claim, plan, outcome)
+                wrong = tuple(outcome.missing), tuple(outcome.doubled)
+                raise ClaimNotHeldError(claim, outcome.story, *wrong, outcome.errors, idle_s)
+            barren = 0 if outcome.kills else barren + 1
+            if barren > _MOST_BARREN:
+                raise ReceiverTestError(
+                    "the receiver comes to no step of a record's way: does its source give records?"
+                )
+            done.update(outcome.kills)
+            rounds += 1
+            stops += sum(point == STOPPED for point, _ in plan)
+            records += outcome.records
+            doubled += len(outcome.doubled)
     return CrashReport(seed, rounds, dict(done), stops, records, doubled)
 
 
@@ -238,11 +233,13 @@ class _Trial(Generic[S]):
 
     def __init__(
         self,
+        attempts: Attempts,
         make_receiver: Callable[[S], object],
         source: Callable[[], AbstractContextManager[S]],
         settings: Mapping[str, object],
         idle_s: float,
     ) -> None:
+        self._attempts = attempts
         self._make_receiver = make_receiver
         self._source = source
         self._settings = {"spark.streaming.receiverRestartDelay": "100", **settings}
@@ -268,37 +265,14 @@ class _Trial(Generic[S]):
     def _attempt(self, driver: TestDriver, source: S, kill: Kill) -> bool:
         """Run an attempt until it is killed, or has stored all; return whether it was killed."""
         launch, starts = driver.launch(self._make_receiver(source)), driver.starts
-        command = [sys.executable, "-m", "penstock.testing.child"]
-        # Receivers of test modules, which a test runner finds in its own ways.
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        with (
-            tempfile.TemporaryFile() as said,
-            subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, env=env) as child,
-        ):
-
-            def has_ended(wait_s: float) -> bool:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(wait_s)
-                return child.returncode is not None
-
-            assert child.stdin is not None
-            try:
-                # One that cannot begin reads nothing; what it says is shown below.
-                with contextlib.suppress(BrokenPipeError), child.stdin:
-                    child.stdin.write(pickle.dumps((launch, *kill)))
-                _await_start(driver, starts, has_ended)
-                self._await_end(driver, source, has_ended, kill)
-                driver.stop(has_ended, _STOP_S)
-            finally:
-                child.kill()
-                child.wait()
-            if child.returncode not in (0, -signal.SIGKILL):
-                said.seek(0)
-                text = said.read().decode(errors="replace")[-_SAID_BYTES:]
-                raise ReceiverTestError(f"the receiver ended with {child.returncode}: {text}")
-            if driver.failed_for_good is not None:
-                raise ReceiverTestError(f"the receiver cannot work: {driver.failed_for_good}")
-            return child.returncode == -signal.SIGKILL
+        with self._attempts.attempt((launch, *kill)) as attempt:
+            _await_start(driver, starts, attempt.has_ended)
+            self._await_end(driver, source, attempt.has_ended, kill)
+            driver.stop(attempt.has_ended, _STOP_S)
+            was_killed = attempt.was_killed
+        if driver.failed_for_good is not None:
+            raise ReceiverTestError(f"the receiver cannot work: {driver.failed_for_good}")
+        return was_killed
 
     def _await_end(
         self, driver: TestDriver, source: S, has_ended: Callable[[float], bool], kill: Kill

@@ -11,7 +11,6 @@ import os
 import pickle
 import random
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -20,8 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark import cloudpickle
+
 from penstock._arguments import as_count
 from penstock.continuous import Epoch, Sink
+from penstock.testing.attempts import Attempts
+from penstock.testing.crashes import ClaimNotHeldError
+from penstock.testing.driver import ReceiverTestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +48,6 @@ _EPOCHS = 4
 _WITHIN_S = 0.003
 _LATE = 0.3
 _CALL_S = 60.0
-_SAID_BYTES = 2000
 _SHOWN = 10
 
 
@@ -92,22 +95,18 @@ def sink_crash_test(
         ClaimNotHeldError: A record is missing there, or twice.
         ReceiverTestError: An attempt failed, or hangs.
     """
-    # Not for the processes of this module, which begin sooner.
-    from penstock.testing.crashes import ClaimNotHeldError
-
     as_count(kills, "kills", "kills", 1)
     seed = random.randrange(1 << 32) if seed is None else seed
-    from pyspark import cloudpickle
-
     # PySpark's own copy of it, as tasks have; it comes without types.
     pickled = cloudpickle.dumps((sink, batch or _column))  # type: ignore[no-untyped-call]
-    trial = _Trial(pickled, random.Random(seed))
-    while trial.kills.total() < kills:
-        if not trial.is_anew and trial.kills.total() >= kills // 2:
-            trial.finish()
-            trial.begin_anew()
-        trial.attempt()
-    trial.finish()
+    with Attempts(__name__) as attempts:
+        trial = _Trial(attempts, pickled, random.Random(seed))
+        while trial.kills.total() < kills:
+            if not trial.is_anew and trial.kills.total() >= kills // 2:
+                trial.finish()
+                trial.begin_anew()
+            trial.attempt()
+        trial.finish()
     found, expected = Counter(read()), Counter(range(trial.next_record))
     if found != expected:
         missing = tuple(sorted((expected - found).elements()))
@@ -160,7 +159,8 @@ class _Plan:
 class _Trial:
     """What a driver would know of a sink's epochs, and what was done to it."""
 
-    def __init__(self, pickled: bytes, chance: random.Random) -> None:
+    def __init__(self, attempts: Attempts, pickled: bytes, chance: random.Random) -> None:
+        self._attempts = attempts
         self._pickled = pickled
         self._chance = chance
         self._source = self._name()
@@ -204,7 +204,10 @@ class _Trial:
             chance.uniform(0, _WITHIN_S),
             chance.random() < _LATE,
         )
-        said, was_killed = _run_process(plan)
+        with self._attempts.attempt(plan) as attempt:
+            if not attempt.has_ended(_CALL_S):
+                raise ReceiverTestError(f"the sink did not return within {_CALL_S:g} s")
+            was_killed, said = attempt.was_killed, attempt.lines()
         given = {epoch.number: epoch for epoch in epochs}
         for line in said:
             what, _, number = line.partition(" ")
@@ -221,29 +224,6 @@ class _Trial:
         if was_killed:
             self.kills[point] += 1
             self.story.append(f"killed {point!r} of epoch {plan.number} of {self._source[:8]}")
-
-
-def _run_process(plan: _Plan) -> tuple[list[str], bool]:
-    """Run a process of this module; return what it said, and whether it was killed.
-
-    Raises:
-        ReceiverTestError: It failed, or hangs.
-    """
-    from penstock.testing.driver import ReceiverTestError
-
-    # Sinks of test modules, which a test runner finds in its own ways.
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "penstock.testing.sinks"]
-    try:
-        ended = subprocess.run(
-            command, input=pickle.dumps(plan), capture_output=True, env=env, timeout=_CALL_S
-        )
-    except subprocess.TimeoutExpired:
-        raise ReceiverTestError(f"the sink did not return within {_CALL_S:g} s") from None
-    if ended.returncode not in (0, -signal.SIGKILL):
-        text = ended.stderr.decode(errors="replace")[-_SAID_BYTES:]
-        raise ReceiverTestError(f"the sink ended with {ended.returncode}: {text}")
-    return ended.stdout.decode().splitlines(), ended.returncode == -signal.SIGKILL
 
 
 class _Process:
@@ -302,5 +282,6 @@ class _Process:
         os.write(self._said, f"{what} {number}\n".encode())
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run the attempt whose plan is on standard input."""
     _Process(pickle.load(sys.stdin.buffer)).run()

@@ -27,6 +27,7 @@ from penstock.testing import (
     crash_test,
     run_receiver,
 )
+from penstock.testing.attempts import Attempts
 from penstock.testing.crashes import STOPPED, _more_of, _Outcome, _told, _Trial
 from penstock.testing.driver import TestDriver
 from penstock.tracker.errors import ReceiverPickleError
@@ -406,7 +407,7 @@ def test_what_a_schema_does_not_take_is_seen_as_discarded() -> None:
 def test_a_receiver_is_restarted_in_its_process_before_it_is_stopped() -> None:
     """What it has left of the start before may double or lose records."""
     with feed() as source, run_receiver(Lines(source.address), settings=SOON) as running:
-        trial: _Trial[Any] = _Trial(Lines, feed, {}, idle_s=HANG_S)
+        trial: _Trial[Any] = _Trial(Attempts(""), Lines, feed, {}, idle_s=HANG_S)
         given: Any = SimpleNamespace(expected=lambda: map(str, range(COUNT)))
         driver, has_ended = running._driver, running._has_ended.wait
         trial._await_end(driver, given, has_ended, (STOPPED, 1))
@@ -462,7 +463,7 @@ def test_what_a_process_says_that_cannot_begin_is_shown(
     python.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(python))
     large = Lines(bytes(1 << 20))
-    with pytest.raises(ReceiverTestError, match="ended with 3: no such module"):
+    with pytest.raises(ReceiverTestError, match="cannot begin: no such module"):
         crash_test(lambda source: large, feed, claim="exactly once", kills=1)
 
 
