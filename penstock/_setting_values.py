@@ -225,7 +225,8 @@ class Choice:
         return "one of " + ", ".join(self.words)
 
     def read(self, text: str) -> str:
-        return _known(text.strip().lower(), self.words)
+        words = {word.lower(): word for word in self.words}
+        return words[_known(text.strip().lower(), tuple(words))]
 
 
 @dataclass(frozen=True)

@@ -275,6 +275,12 @@ class Settings:
         "spark.penstock.receiver.byteRate", Rate("bytes"), None
     )
     receiver_burst_s: float = _setting("spark.penstock.receiver.burst", Seconds(), "1s")
+    when_full: str = _setting(
+        "spark.penstock.receiver.whenFull", Choice(("block", "dropNew", "dropOld")), "block"
+    )
+    waiting_bytes: int = _setting(
+        "spark.penstock.receiver.whenFull.memory", Size(minimum=4 << 10, maximum=1 << 40), "8m"
+    )
     shared_rate: str | None = _setting("spark.penstock.sharedRate.rate", Rate("records"), None)
     shared_rate_storage: str | None = _setting(
         "spark.penstock.sharedRate.storage",

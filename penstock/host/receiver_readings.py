@@ -241,6 +241,7 @@ class ReceiverStatus:
         last_error_ms: When that was, ms since the epoch, or -1.
         waits: What it waited for in the last second; None while it is not known.
         addresses: Where it listens; empty for one that does not, or does not run.
+        dropped: Records that it dropped in this run, since they came faster than they passed.
     """
 
     stream_id: int
@@ -257,6 +258,7 @@ class ReceiverStatus:
     last_error_ms: int
     waits: ReceiverWaits | None = None
     addresses: tuple[str, ...] = ()
+    dropped: int = 0
 
     def _repr_html_(self) -> str:
         return table_of("Receiver", [self])

@@ -22,7 +22,7 @@ from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import ReceiverStatus
-from penstock.receiver import SharedRatePlace
+from penstock.receiver import SharedRatePlace, policy_of
 from penstock.tracker import (
     KeptStreamSettings,
     ReceivedBlockTracker,
@@ -92,6 +92,7 @@ class HostedReceivers:
     ) -> None:
         self._spark_context = spark_context
         self._run = run
+        self._receivers = tuple(receiver for receiver, _ in receivers.values())
         self._shared_rate = SharedRatePlace.of(run.settings)
         logs = run.logs()
         self.letters_program = program_of(logs.letters_place(run.settings).folder)
@@ -128,9 +129,12 @@ class HostedReceivers:
         Raises:
             SharedRateError: The server of the rate that is shared does not answer.
             UnwritableFolderError: A log folder on this host cannot be written.
+            DroppingRefusedError: A receiver is reliable, and its policy drops records.
             ArenaError: Encryption is on, and the memory folder of this host is not in memory.
         """
         settings = self._run.settings
+        for receiver in self._receivers:
+            policy_of(receiver, settings)
         if self._run.is_local:
             # Executors are on this host, so that what they would find can be said now.
             check_writable(self._run.durability.host_root)
@@ -166,6 +170,7 @@ class HostedReceivers:
                     info.last_error_message,
                     info.last_error_time_ms,
                     addresses=info.addresses,
+                    dropped=info.dropped,
                 )
             )
         return tuple(found)

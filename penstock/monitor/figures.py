@@ -114,6 +114,7 @@ class Figures(Collector):
         records = counter("received_records", "Records that are durable and known to the driver")
         blocks = counter("received_blocks", "The blocks that they are in")
         discarded = counter("discarded_records", "Records that the receiver discarded")
+        dropped = counter("dropped_records", "Records that were dropped, as they came too fast")
         waits = gauge(
             "receiver_wait_ratio", "Part of the last second that the receiver waited", "for"
         )
@@ -140,6 +141,7 @@ class Figures(Collector):
             records.add_metric(labels, receiver.records)
             blocks.add_metric(labels, receiver.blocks)
             discarded.add_metric(labels, receiver.discarded)
+            dropped.add_metric(labels, receiver.dropped)
             if receiver.rate is not None and receiver.rate.effective is not None:
                 limit.add_metric([*labels, receiver.rate.source], receiver.rate.effective)
             if receiver.waits is not None:
@@ -167,7 +169,7 @@ class Figures(Collector):
                 slowest.add_metric(labels, pipe.log.slowest_sync_s)
                 if pipe.log.free_bytes >= 0:
                     log_free.add_metric(labels, pipe.log.free_bytes)
-        yield from (up, attempts, records, blocks, discarded, waits, limit, passing)
+        yield from (up, attempts, records, blocks, discarded, dropped, waits, limit, passing)
         yield from (lag, lag_s, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
 
     def _of_kept(self) -> Iterator[Metric]:

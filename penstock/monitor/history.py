@@ -211,32 +211,34 @@ class Trend:
     def __init__(self) -> None:
         self._stops: deque[int] = deque(maxlen=_STOPS)
         self._discards: deque[tuple[int, int]] = deque([(0, 0)])
+        self._drops: deque[tuple[int, int]] = deque([(0, 0)])
         self._lags: deque[tuple[int, int]] = deque()
 
     def stopped(self, at_s: int) -> None:
         """Take note that it stopped."""
         self._stops.append(at_s)
 
-    def look(self, at_s: int, discarded: int, lag: int | None) -> Lately:
+    def look(self, at_s: int, discarded: int, lag: int | None, dropped: int = 0) -> Lately:
         """Take note of how it is, once a second, and return how it has been.
 
         Args:
             at_s: When, seconds since the epoch.
             discarded: How many records it discarded in this run.
             lag: How many records its source has that are not stored; None: that is not known.
+            dropped: How many records it dropped in this run.
         """
         while self._stops and self._stops[0] <= at_s - STOPS_S:
             self._stops.popleft()
-        # The last of those that are older stays: from it on is counted.
-        _add(self._discards, at_s, discarded)
-        while len(self._discards) > 1 and self._discards[1][0] <= at_s - DISCARDS_S:
-            self._discards.popleft()
         if lag is not None:
             _add(self._lags, at_s, lag)
         while self._lags and self._lags[0][0] <= at_s - 2 * LAG_S:
             self._lags.popleft()
         return Lately(
-            len(self._stops), max(0, discarded - self._discards[0][1]), lag, self._before(at_s)
+            len(self._stops),
+            _lately(self._discards, at_s, discarded),
+            lag,
+            self._before(at_s),
+            _lately(self._drops, at_s, dropped),
         )
 
     def _before(self, at_s: int) -> int | None:
@@ -245,6 +247,15 @@ class Trend:
         new = [lag for taken_s, lag in self._lags if taken_s > since_s]
         is_long = bool(old) and self._lags[0][0] <= at_s - 2 * LAG_S + 2 * _STEP_S
         return max(old) if is_long and new and min(new) > max(old) else None
+
+
+def _lately(points: deque[tuple[int, int]], at_s: int, count: int) -> int:
+    """Take note of a count that only grows, and return by how much it grew lately."""
+    _add(points, at_s, count)
+    # The last of those that are older stays: from it on is counted.
+    while len(points) > 1 and points[1][0] <= at_s - DISCARDS_S:
+        points.popleft()
+    return max(0, count - points[0][1])
 
 
 def _add(points: deque[tuple[int, int]], at_s: int, value: int) -> None:

@@ -253,8 +253,11 @@ class Model(StreamingListener):
                     status.waits,
                     rates.get(status.stream_id),
                     "" if status.position is None else bounded(str(status.position), _POSITION),
-                    self._trend(status.stream_id).look(now_ms // 1000, discarded, lag),
+                    self._trend(status.stream_id).look(
+                        now_ms // 1000, discarded, lag, status.dropped
+                    ),
                     status.addresses,
+                    status.dropped,
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source)

@@ -242,12 +242,14 @@ class Lately:
         discarded: How many records it discarded, in the last five minutes.
         lag: How many records its source has that are not stored; None: that is not known.
         lag_before: What that was a minute ago, where it grows; None: it does not, or is not known.
+        dropped: How many records it dropped, in the last five minutes.
     """
 
     stops: int = 0
     discarded: int = 0
     lag: int | None = None
     lag_before: int | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,7 @@ class Receiver:
             none.
         lately: How it has been in the last minutes.
         addresses: Where it listens.
+        dropped: Records that it dropped in this run, since they came faster than they passed.
     """
 
     stream_id: int
@@ -294,6 +297,7 @@ class Receiver:
     position: str = ""
     lately: Lately = Lately()
     addresses: tuple[str, ...] = ()
+    dropped: int = 0
 
 
 @dataclass(frozen=True)

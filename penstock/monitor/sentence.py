@@ -174,9 +174,16 @@ def _behind(receiver: Receiver) -> str:
 
 
 def _discards(receiver: Receiver) -> str:
-    count = receiver.lately.discarded
+    return _lately("discarded", receiver.lately.discarded)
+
+
+def _drops(receiver: Receiver) -> str:
+    return _lately("dropped", receiver.lately.dropped)
+
+
+def _lately(what: str, count: int) -> str:
     records = "record" if count == 1 else "records"
-    return f"discarded {count:,} {records} in the last five minutes" if count else ""
+    return f"{what} {count:,} {records} in the last five minutes" if count else ""
 
 
 def _free_bytes(receiver: Receiver) -> int:
@@ -188,6 +195,7 @@ _TROUBLES: dict[Callable[[Receiver], str], Callable[[Receiver], int]] = {
     stops_again: lambda receiver: receiver.lately.stops,
     _full: lambda receiver: -_free_bytes(receiver),
     _behind: lambda receiver: receiver.lately.lag or 0,
+    _drops: lambda receiver: receiver.lately.dropped,
     _discards: lambda receiver: receiver.lately.discarded,
 }
 """What a person should act on, the worst first, and how bad it is."""

@@ -8,6 +8,8 @@ What must hold
   before the log is closed.
 * Every record passes the rate limiter (I8), whichever way it is stored, and `store` waits when the
   queue of blocks is full (I7). Nothing here buffers without a bound.
+* Nothing is dropped unless the user chose a policy that drops. Then all that is dropped is counted,
+  and nothing that somebody relies on is taken under it (`intake`).
 * A failure is never silent and never half: what the author's code raises, in `onStart`, `onStop`
   or a thread, reaches the driver with its traceback; then the receiver is restarted, or this
   attempt ends and the driver starts another. A failure to push a block that may pass ends
@@ -63,6 +65,8 @@ file                holds
 `exit_report`       how an attempt ended
 `block_generator`   records to blocks: its life and its clock
 `storing`           `store`, its bulk path, and `storeFrom`
+`intake`            records that wait where `store` is not to wait; which of them are dropped
+`intake_storing`    `store` into the intake, and from there on into blocks
 `bulk`              bulk calls, cut into pieces
 `framing`           bytes of a source, cut into records
 `assembler`         the open block
@@ -91,6 +95,12 @@ from penstock.receiver.bulk import WithLetters
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
+from penstock.receiver.intake import (
+    DroppingRefusedError,
+    RecordsDroppedError,
+    WhenFull,
+    policy_of,
+)
 from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, run_receiver
 from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
@@ -109,6 +119,7 @@ __all__ = [
     "BlockGeneratorStatistics",
     "BlockLogs",
     "BlockNotStoredError",
+    "DroppingRefusedError",
     "ExitKind",
     "Framing",
     "NotAReceiverError",
@@ -122,13 +133,16 @@ __all__ = [
     "ReceiverStoppedError",
     "ReceiverSupervisor",
     "RecordTooLargeError",
+    "RecordsDroppedError",
     "SharedRateError",
     "SharedRatePlace",
     "SupervisorState",
+    "WhenFull",
     "WithLetters",
     "as_receiver",
     "bound_socket",
     "log_folder",
+    "policy_of",
     "ports_of",
     "receiver",
     "run_receiver",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError
 from penstock.receiver.exit_report import ExitReport
+from penstock.receiver.intake import DroppingRefusedError
 from penstock.receiver.storing import PositionOrderError, PositionTooLargeError, PositionTypeError
 from penstock.wire.messages import Message
 
@@ -242,7 +243,7 @@ class Failures:
             error: The last failure.
             is_new: The stream has no record yet.
         """
-        if is_new and isinstance(error, _HOPELESS):
+        if isinstance(error, DroppingRefusedError) or (is_new and isinstance(error, _HOPELESS)):
             return True
         most = min(self._most, 2) if isinstance(error, _REFUSED) else self._most
         return isinstance(error, _BUGS) and self._count >= most

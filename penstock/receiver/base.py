@@ -104,7 +104,8 @@ class Receiver:
 
     **Backpressure.** Every record passes the rate limiter, and a full queue of blocks makes
     `store` wait. So a source is slowed down to what the batches take; memory stays bounded. A
-    receive loop needs no buffer of its own and should have none.
+    receive loop needs no buffer of its own and should have none. For a source that cannot be slowed
+    down `whenFull` says what is dropped instead.
 
     **Positions.** A source that can be read again from a known place gives that place with what
     it stores: ``store(record, position=offset)`` means "after this record the source stands
@@ -131,6 +132,11 @@ class Receiver:
     holds for all rows. Several threads may call it at once. Framed bytes are not accepted with it.
     """
 
+    whenFull: str | None = None
+    """What becomes of records that come faster than they pass: ``"block"``, `store` waits;
+    ``"dropNew"`` or ``"dropOld"``, they are dropped and counted; see
+    ``spark.penstock.receiver.whenFull``, which holds for None."""
+
     requires: tuple[str, ...] = ()
     """Modules that its executor must be able to import, beside Penstock's own; looked for at
     `start()` where executors may have another Python than the driver."""
@@ -144,6 +150,9 @@ class Receiver:
 
     _position_type: ClassVar[Any] = Any
     """What its positions are, for msgspec: one of another source is refused."""
+
+    _is_reliable: bool = False
+    """Whether its source relies on what it stores, also where it declares no positions."""
 
     _supervisor: Start | None = None
 

@@ -8,7 +8,7 @@ What must hold
 * Records of one thread keep their order, and blocks are stored and reported in the order in which
   they were sealed (I5): one thread writes the log, one thread reports, one report at a time.
 * What waits is bounded (I7): the pending chunk, the open block, the queue of sealed blocks. When
-  the queue or the arena is full, `store` waits.
+  the queue or the arena is full, `store` waits, or an `intake` takes what comes.
 * A failure to store or to report that may pass never ends the push path. It is told to the driver,
   tried again with back-off, and nothing is acknowledged meanwhile. (In the original the push thread
   dies of its first failure and the buffer grows without end.) One that cannot pass ends the
@@ -59,19 +59,21 @@ from penstock._setting_values import RecordBudget
 from penstock.blockstore import BlockStore
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
-from penstock.errors import IllegalStateError, PenstockError
+from penstock.errors import IllegalStateError
 from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
 from penstock.receiver.discards import Discards
 from penstock.receiver.door import (
     ReceiverStoppedError,
     StoreDoor,
 )
+from penstock.receiver.intake import Intake, WhenFull
+from penstock.receiver.intake_storing import IntakeStoring
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, BlocksRefusedError
 from penstock.receiver.rate_limiter import (
     RateLimiter,
     RateLimiterStatistics,
 )
-from penstock.receiver.storing import Storing
+from penstock.receiver.storing import MAY_PASS, Storing
 from penstock.receiver.user_calls import UserCall
 from penstock.receiver.validation import Validation
 from penstock.threads import OwnedThread
@@ -98,6 +100,10 @@ is sealed at a chance moment waits half a block interval on average."""
 _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory between two readings do not count as a full queue."""
 
+
+_LAST_BLOCKS_S = 5.0
+"""What is left of a stop's time for the last blocks, or half of it, when what waits in the intake
+is given up."""
 
 _REST_S = 1.0
 """How often it is looked for records where none seem to come."""
@@ -133,6 +139,7 @@ class BlockGeneratorStatistics:
     waited_for_queue_s: float
     waited_for_memory_s: float
     records_discarded: int
+    records_dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -174,6 +181,8 @@ class BlockGeneratorOptions:
             `DeadLetterBudgetError` that it is too much, or None.
         pauses_over_budget: Whether that error is to pause the stream; else it ends the receiver.
         trace_every: Of how many blocks one is traced; 0: none.
+        when_full: What becomes of records that come faster than they pass.
+        waiting_bytes: How many bytes of them may wait, unless it is `store` that waits.
     """
 
     block_interval_s: float = 0.2
@@ -185,6 +194,8 @@ class BlockGeneratorOptions:
     dead_letter_budget: RecordBudget | None = None
     pauses_over_budget: bool = False
     trace_every: int = 0
+    when_full: WhenFull = WhenFull.BLOCK
+    waiting_bytes: int = 8 << 20
 
 
 class BlockGenerator:
@@ -202,6 +213,8 @@ class BlockGenerator:
         clock: For the block interval.
         letters: Keeps the records that are discarded, and is closed at the end; None: they are
             lost.
+        on_dropped: Takes how many records were dropped so far, before `report` is called for a
+            block that was stored later.
 
     Attributes:
         is_resting: Nothing has come for an interval: what `read_rate_usage` says stays the same.
@@ -220,6 +233,7 @@ class BlockGenerator:
         on_error: Callable[[str, BaseException], None],
         clock: Clock | None = None,
         letters: DeadLetterWriter | None = None,
+        on_dropped: Callable[[int], None] = lambda records: None,
     ) -> None:
         self.stream_id = stream_id
         self._limiter = limiter
@@ -237,11 +251,17 @@ class BlockGenerator:
                 pauses=options.pauses_over_budget,
             )
         self._discards = Discards(on_error, self._clock.monotonic_s, letters, meter)
+        self._intake: Intake | None = None
+        if options.when_full is not WhenFull.BLOCK:
+            self._intake = Intake(
+                *(options.when_full, options.waiting_bytes, on_error, on_dropped),
+                self._clock.monotonic_s,
+            )
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
             stream_id,
             block_store,
-            report,
+            report if self._intake is None else self._reporting(self._intake, report),
             options.queue_size,
             on_error,
             options.report_bytes,
@@ -272,7 +292,7 @@ class BlockGenerator:
         self._block_store = block_store
         self._wake_store = block_store.wake
 
-        self._storing = Storing(
+        given = (
             stream_id,
             self._assembler,
             self._pipeline,
@@ -281,6 +301,11 @@ class BlockGenerator:
             options.position_bytes,
             self._check_active,
             None if options.validate is None else Validation(options.validate),
+        )
+        self._storing = (
+            Storing(*given)
+            if self._intake is None
+            else IntakeStoring(self._intake, on_error, *given)
         )
         own = self.open_door()
         self.store, self.store_from = own.store, own.store_from
@@ -311,6 +336,7 @@ class BlockGenerator:
                 f"[state = {self._state.value}]"
             )
         self._pipeline.start()
+        self._storing.start()
         self._ticker.start()
 
     def stop(self, timeout_s: float) -> bool:
@@ -324,6 +350,11 @@ class BlockGenerator:
             True when every block was reported.
         """
         deadline = time.monotonic() + timeout_s
+        if self._state is BlockGeneratorState.ACTIVE:
+            drained_by = deadline - min(_LAST_BLOCKS_S, timeout_s / 2)
+            self._storing.drain(
+                lambda: time.monotonic() < drained_by and not self._pipeline.is_given_up()
+            )
         if not self._move(BlockGeneratorState.ACTIVE, BlockGeneratorState.STOPPED_ADDING_DATA):
             _log.warning(
                 "cannot stop the block generator of stream %d: it is %s",
@@ -336,6 +367,7 @@ class BlockGenerator:
         self._stopping.set()
         self.seal_soon()
         self.give_up_within(timeout_s)
+        self._storing.end(timeout_s)
         sealed = self._seal_last(deadline)
         self._state = BlockGeneratorState.STOPPED_GENERATING_BLOCKS
         drained = self._pipeline.drain() and sealed
@@ -388,7 +420,21 @@ class BlockGenerator:
         finally:
             lock.release()
             self._discards.tell_rest(at_once=True)
+            if self._intake is not None:
+                self._intake.tell(at_once=True)
         return True
+
+    @staticmethod
+    def _reporting(
+        intake: Intake, report: Callable[[tuple[ReceivedBlockInfo, ...]], None]
+    ) -> Callable[[tuple[ReceivedBlockInfo, ...]], None]:
+        """Return a `report` that tells first how many records were dropped."""
+
+        def report_both(blocks: tuple[ReceivedBlockInfo, ...]) -> None:
+            intake.report()
+            report(blocks)
+
+        return report_both
 
     def flush(self, stored: Callable[[], None]) -> None:
         """Seal what was taken; `stored` is called when it is durable and acknowledged, in order.
@@ -500,7 +546,7 @@ class BlockGenerator:
             room_s=pipeline.told_waits.read(),
             driver_s=pipeline.driver_waits.read(),
             busy_s=time.process_time(),
-            open_records=self._assembler.open_records(),
+            open_records=self._assembler.open_records() + self._waiting_records(),
             queued_blocks=queued,
             stored_blocks=stored,
             blocks=found.blocks_reported,
@@ -521,6 +567,9 @@ class BlockGenerator:
             discarded=found.records_discarded,
         )
 
+    def _waiting_records(self) -> int:
+        return 0 if self._intake is None else self._intake.records
+
     def seal_soon(self) -> None:
         """Have the open block sealed now, and not at the end of its interval; never waits."""
         self._seal_now.set()
@@ -535,6 +584,8 @@ class BlockGenerator:
             if self._stopping.is_set():
                 return
             self._discards.tell_rest()
+            if self._intake is not None:
+                self._intake.tell()
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
             sealed = self._pipeline.blocks_sealed
@@ -543,12 +594,15 @@ class BlockGenerator:
                     self._assembler.flush_pending()
                     self._assembler.seal()
                 fails = False
-            except (PenstockError, OSError, pa.ArrowException, ValueError, MemoryError) as error:
+            except MAY_PASS as error:
                 if not fails:
                     self._on_error("Error in sealing a block", error)
                 fails = True
             else:
-                if rested := self._pipeline.blocks_sealed == sealed and not self._discards.is_busy:
+                is_busy = self._discards.is_busy or (
+                    self._intake is not None and self._intake.is_busy
+                )
+                if rested := self._pipeline.blocks_sealed == sealed and not is_busy:
                     self._rest()
 
     def _rest(self) -> None:
@@ -592,4 +646,5 @@ class BlockGenerator:
             waited_for_queue_s=pipeline.room_waits.read(),
             waited_for_memory_s=assembler.memory_waits.read(),
             records_discarded=self._discards.count,
+            records_dropped=0 if self._intake is None else self._intake.dropped,
         )

@@ -46,6 +46,7 @@ class StoreDoor:
 
     Attributes:
         store: See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it.
+        store_at_once: As `store`; records that wait in an intake do not go before these.
         store_from: See `penstock.receiver.Receiver.storeFrom`.
         discard: See `penstock.receiver.Receiver.discard`.
         shut: Makes the fast path of `store` look whether it came too late.
@@ -57,6 +58,7 @@ class StoreDoor:
 
     def __init__(self, stream_id: int) -> None:
         self.store: Callable[..., None]
+        self.store_at_once: Callable[..., None]
         self.store_from: Callable[..., None]
         self.discard: Callable[..., None]
         self.shut: Callable[[], None]

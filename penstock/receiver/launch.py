@@ -32,6 +32,7 @@ from penstock.processes import ProcessIdentity
 from penstock.receiver.base import Receiver
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
+from penstock.receiver.intake import policy_of
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.supervisor import ReceiverSupervisor
@@ -334,6 +335,7 @@ class ReceiverLaunch:
         storage: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         on_error: Callable[[str, BaseException], None],
+        on_dropped: Callable[[int], None] = lambda records: None,
     ) -> BlockGenerator:
         """Make the block generator; it is not started.
 
@@ -345,6 +347,10 @@ class ReceiverLaunch:
             report: Reports blocks to the tracker; returns once they are in the driver log. Raises
                 `BlocksRefusedError` when asking again does not help, and anything else when it may.
             on_error: Notified of trouble.
+            on_dropped: Takes how many records were dropped since the attempt began.
+
+        Raises:
+            DroppingRefusedError: See `policy_of`.
         """
         settings = self.settings
         budget = settings.dead_letters_budget
@@ -365,8 +371,11 @@ class ReceiverLaunch:
                 dead_letter_budget=None if budget is None else record_budget(budget),
                 pauses_over_budget=settings.dead_letters_budget_action == "pause",
                 trace_every=settings.otel_traces_every if settings.otel_enabled else 0,
+                when_full=policy_of(receiver, settings),
+                waiting_bytes=settings.waiting_bytes,
             ),
             on_error=on_error,
+            on_dropped=on_dropped,
             letters=None if letters is None else DeadLetterWriter(letters, on_error),
         )
 

@@ -23,6 +23,7 @@ from penstock._arguments import as_storage_level, check_flag, refused
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver
 from penstock.receiver.forms import FunctionReceiver, RunReceiver
+from penstock.receiver.intake import check_policy
 from penstock.receiver.validation import check_validate
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class _Declaration:
     finite: bool = False
     is_reopened: bool = False
     validate: Callable[[Any], Any] | None = None
+    when_full: str | None = None
 
 
 class _DeclaresPairs(Protocol):
@@ -156,6 +158,7 @@ def receiver(
     finite: bool = False,
     restart: Literal["always"] | None = None,
     validate: Callable[[Any], Any] | None = None,
+    whenFull: str | None = None,
 ) -> _DeclaresPairs: ...
 
 
@@ -169,6 +172,7 @@ def receiver(
     finite: bool = False,
     restart: Literal["always"] | None = None,
     validate: Callable[[Any], Any] | None = None,
+    whenFull: str | None = None,
 ) -> Callable[[_Declared], _Declared]: ...
 
 
@@ -183,6 +187,7 @@ def receiver(
     finite: bool = False,
     restart: Literal["always"] | None = None,
     validate: Callable[[Any], Any] | None = None,
+    whenFull: str | None = None,
 ) -> Any:
     """Declare how a generator function, or a class with `run`, is to be run as a receiver.
 
@@ -211,10 +216,11 @@ def receiver(
         validate: Called with each record, or with each Arrow batch, before it is taken: a record
             for which it raises or returns False is discarded and kept as a dead letter; see
             `Receiver.validate`.
+        whenFull: What becomes of records that come faster than they pass; see `Receiver.whenFull`.
 
     Raises:
         TypeError: An argument is of a type that is not accepted.
-        ValueError: There is no storage level of that name.
+        ValueError: There is no storage level, or policy, of that name.
     """
     check_schema(schema)
     check_flag(positions, "positions")
@@ -226,9 +232,11 @@ def receiver(
     if preferredLocation is not None and not isinstance(preferredLocation, str):
         raise TypeError(refused("preferredLocation", preferredLocation, "a host's name as text"))
     check_validate(validate)
+    check_policy(whenFull)
     level = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = _Declaration(
-        schema, level, preferredLocation, positions, finite, restart == "always", validate
+        *(schema, level, preferredLocation, positions, finite, restart == "always", validate),
+        whenFull,
     )
 
     def declare(declared: _Declared) -> _Declared:
@@ -315,6 +323,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
         if source.schema is not None:
             source.schema = arrow_schema(source.schema)
         check_validate(source.validate)
+        check_policy(source.whenFull)
         return source
     given = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = getattr(source, _DECLARED, None) or _Declaration()
@@ -323,6 +332,8 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     made.storageLevel = declaration.storage_level or given or made.storageLevel
     made.location = declaration.preferred_location
     made.validate = declaration.validate
+    made.whenFull = declaration.when_full
+    made._is_reliable = declaration.positions
     made.is_finite = declaration.finite
     made.is_reopened = declaration.is_reopened
     return made

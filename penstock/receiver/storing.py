@@ -56,6 +56,8 @@ from penstock.receiver.validation import InvalidRecordError, Validation
 from penstock.wait_clock import WaitClock
 
 _LEASE_STEP_S = 1.0
+MAY_PASS = (PenstockError, OSError, pa.ArrowException, ValueError, MemoryError)
+"""What putting records into a block may fail with, for now or for good."""
 _LF, _CR = b"\n\r"
 _KINDS = {
     Framing.LINES: BlockKind.LINES,
@@ -170,7 +172,7 @@ def _inside(door: StoreDoor, ack: Callable[[], None] | None) -> AbstractContextM
     return door.acknowledged
 
 
-def _valid_of(
+def valid_of(
     data: Any,
     validation: Validation,
     discard: Callable[[Exception, Callable[[], Any]], None],
@@ -183,7 +185,7 @@ def _valid_of(
             if error is None:
                 yield record
             else:
-                discard(error, partial(_itself, record))
+                discard(error, partial(itself, record))
 
     def of_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         failures = validation.failures(batch)
@@ -202,24 +204,26 @@ def _valid_of(
     return list(of_records(data)) if isinstance(data, list) else of_records(data)
 
 
-def _itself(record: Any) -> Any:
+def itself(record: Any) -> Any:
+    """Return it."""
     return record
 
 
-_Letter: TypeAlias = tuple[BaseException, Callable[[], Any], "int | None"]
+Letter: TypeAlias = tuple[BaseException, Callable[[], Any], "int | None"]
 """As for `Discards.add`."""
 
 
-def _parts_of(data: Any) -> tuple[Any, list[_Letter]]:
+def parts_of(data: Any) -> tuple[Any, list[Letter]]:
     """Return the records of a bulk call, and its letters."""
     if not isinstance(data, WithLetters):
         return data, []
     return data.records, [
-        (_as_error(reason), partial(_itself, each), None) for each, reason in data.letters
+        (as_error(reason), partial(itself, each), None) for each, reason in data.letters
     ]
 
 
-def _as_error(reason: str | Exception) -> Exception:
+def as_error(reason: str | Exception) -> Exception:
+    """Return why something is discarded as an error."""
     return InvalidRecordError(reason) if isinstance(reason, str) else reason
 
 
@@ -274,6 +278,19 @@ class Storing:
         self.durable_waits = WaitClock()
         """How long they waited until what they stored was durable."""
 
+    def start(self) -> None:
+        """Begin, if it has a thread of its own."""
+
+    def drain(self, may_wait: Callable[[], bool]) -> None:
+        """Where records wait in an intake, let nothing more in, and wait until nothing waits.
+
+        Args:
+            may_wait: No ends it.
+        """
+
+    def end(self, timeout_s: float) -> None:
+        """Join that thread, when every door is closed and the limiter stopped."""
+
     def close(self) -> None:
         """Close every door."""
         for door in self._known_doors():
@@ -298,6 +315,7 @@ class Storing:
         self._make_store(door)
         if self._validation is not None:
             door.store = partial(self._store_valid, door, door.store, self._validation)
+        door.store_at_once = door.store
         with self._doors_lock:
             self._doors = [known for known in self._doors if known.state is not DoorState.CLOSED]
             self._doors.append(door)
@@ -402,13 +420,13 @@ class Storing:
         self._encoded(position)
         _check_ack(ack)
 
-        records, letters = _parts_of(data)
+        records, letters = parts_of(data)
         # What gives them may use one object again and again.
-        kept = copy.deepcopy if isinstance(records, Iterator) else _itself
+        kept = copy.deepcopy if isinstance(records, Iterator) else itself
 
         def discard(error: Exception, record: Callable[[], Any]) -> None:
             if position is not None:
-                letters.append((error, partial(_itself, kept(record())), None))
+                letters.append((error, partial(itself, kept(record())), None))
                 return
             self._lease(door, 1)
             with self._assembler.lock:
@@ -417,7 +435,7 @@ class Storing:
                     self._discards.add(error, record)
                 self._assembler.bound_letters()
 
-        valid = _valid_of(records, validation, discard)
+        valid = valid_of(records, validation, discard)
         self._store_bulk(door, valid, position, ack, None, letters)
 
     def _discard(
@@ -429,7 +447,7 @@ class Storing:
         ack: Callable[[], None] | None = None,
     ) -> None:
         """See `penstock.receiver.Receiver.discard`."""
-        error = _as_error(reason)
+        error = as_error(reason)
         encoded = self._encoded(position)
         _check_ack(ack)
         self._check_thread()
@@ -577,7 +595,7 @@ class Storing:
         position: Any,
         ack: Callable[[], None] | None,
         framing: str | None,
-        letters: list[_Letter] | None = None,
+        letters: list[Letter] | None = None,
     ) -> None:
         """Store many records; without `ack` return only after they are durable (I1).
 
@@ -587,7 +605,7 @@ class Storing:
         encoded = self._encoded(position)
         _check_ack(ack)
         if letters is None:
-            data, letters = _parts_of(data)
+            data, letters = parts_of(data)
         pieces = (
             pieces_of(data, self._assembler)
             if framing is None
@@ -615,7 +633,7 @@ class Storing:
         self._pass_pieces(door, pieces, finish, position, letters)
         self._wait_for_storing(done)
 
-    def _framed(self, data: Any, framing: str, letters: list[_Letter] | None) -> Iterator[Piece]:
+    def _framed(self, data: Any, framing: str, letters: list[Letter] | None) -> Iterator[Piece]:
         kind, reader = self._reader(framing)
         try:
             framed = memoryview(data).cast("B")
@@ -649,7 +667,7 @@ class Storing:
         pieces: Iterator[Piece],
         finish: Callable[[], None],
         position: Any,
-        letters: list[_Letter],
+        letters: list[Letter],
     ) -> None:
         """Lead pieces through the rate limiter into blocks.
 
@@ -757,9 +775,9 @@ class Storing:
             raise ValueError(f"framing={framing!r} is not accepted: one of {accepted}") from None
         return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
-    def _account_dropped(self, reader: FrameReader, letters: list[_Letter] | None = None) -> None:
-        """Discard what the reader dropped; put it to `letters` instead, if there are some."""
-        dropped: list[_Letter] = [
+    def _letters_of(self, reader: FrameReader) -> list[Letter]:
+        """Return what the reader dropped."""
+        return [
             (
                 CutRecordError(found.size)
                 if found.is_cut
@@ -769,6 +787,10 @@ class Storing:
             )
             for found in reader.take_dropped()
         ]
+
+    def _account_dropped(self, reader: FrameReader, letters: list[Letter] | None = None) -> None:
+        """Discard what the reader dropped; put it to `letters` instead, if there are some."""
+        dropped = self._letters_of(reader)
         if letters is not None:
             letters += dropped
         elif dropped:

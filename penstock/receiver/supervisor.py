@@ -384,6 +384,7 @@ class ReceiverSupervisor:
             storage=self._open_storage(),
             report=self._tracker.add_blocks,
             on_error=self._push_error,
+            on_dropped=self._tracker.report_dropped,
         )
         generator.start()
         self._generator = generator
@@ -651,7 +652,7 @@ class ReceiverSupervisor:
             elif door is None or not self.is_started():
                 report(0, error="the receiver is not started")
             else:
-                to = StoringAgain(door.store, self._running_generator().refused)
+                to = StoringAgain(door.store_at_once, self._running_generator().refused)
                 report(*send_again(place, asked.letters, to, even_sent=asked.even_sent))
 
         self._help("letters", send, lambda error: report(0, error=described(error)))

@@ -107,6 +107,7 @@ class SqsReceiver(Receiver):
     """
 
     requires = REQUIRES
+    _is_reliable = True
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ from penstock.wire.messages import (
     Registered,
     RegisterReceiver,
     ReportAddresses,
+    ReportDropped,
     ReportError,
     ReportRateStatus,
     StopReceiver,
@@ -63,6 +64,7 @@ class TestDriver:
         errors: What the receiver told of its errors, with tracebacks.
         addresses: Where the receiver listens.
         events: ``registered`` for each attempt, ``deregistered: <why>`` for its end.
+        dropped: How many records each attempt dropped.
         failed_for_good: Why no attempt can work, as the receiver told; None: it did not.
     """
 
@@ -84,6 +86,7 @@ class TestDriver:
         self.errors: list[str] = []
         self.events: list[str] = []
         self.addresses: tuple[str, ...] = ()
+        self.dropped: dict[str, int] = {}
         self.failed_for_good: str | None = None
         for key in settings:
             if not key.startswith("spark."):
@@ -154,6 +157,8 @@ class TestDriver:
                 return self._waiting[-1]
         if isinstance(message, ReportAddresses):
             self.addresses = message.addresses
+        if isinstance(message, ReportDropped):
+            self.dropped[message.attempt] = message.records
         if isinstance(message, DeregisterReceiver):
             self.addresses = ()
             self.events.append(f"deregistered: {message.message}")

@@ -60,6 +60,12 @@ class RunningReceiver:
             return list(self._driver.events)
 
     @property
+    def dropped(self) -> int:
+        """How many records were dropped by its `whenFull`."""
+        with self._driver.changed:
+            return sum(self._driver.dropped.values())
+
+    @property
     def discarded(self) -> list[tuple[bytes, str]]:
         """The records that became dead letters: their bytes, and why."""
         folder = self._driver.folder

@@ -36,6 +36,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     RegisterSlot,
     ReportAddresses,
+    ReportDropped,
     ReportError,
     ReportFullLog,
     ReportRateStatus,
@@ -151,6 +152,9 @@ class Control:
             return Ok()
         if isinstance(message, ReportAddresses):
             self._listening(message)
+            return Ok()
+        if isinstance(message, ReportDropped):
+            self._receivers.dropped(message)
             return Ok()
         if isinstance(message, DeregisterReceiver):
             self._deregister(message)

@@ -17,6 +17,7 @@ from penstock.wire.messages import (
     Message,
     RegisterReceiver,
     ReportAddresses,
+    ReportDropped,
     ReportError,
     ReportFullLog,
     ReportRateStatus,
@@ -303,6 +304,13 @@ class Receivers:
                 return None
             entry.info = replace(entry.info, addresses=message.addresses)
             return entry.info
+
+    def dropped(self, message: ReportDropped) -> None:
+        """Keep how many records an attempt has dropped, if it is the one that was launched last."""
+        with self._lock:
+            entry = self._entries.get(message.stream_id)
+            if entry is not None and entry.info.attempt == message.attempt:
+                entry.info = entry.info.report_dropped(message.records)
 
     def keep_error(self, stream_id: int, text: str, error: str) -> ReceiverTrackingInfo:
         """Keep an error that the driver itself has seen."""

@@ -67,6 +67,8 @@ class ReceiverTrackingInfo:
         last_error_time_ms: When it was told, or -1.
         attempts: How many were launched.
         addresses: Where it listens, while ACTIVE.
+        dropped: Records that its attempts dropped.
+        dropped_before: Those of them that the attempts before the last one did.
     """
 
     stream_id: int
@@ -80,6 +82,8 @@ class ReceiverTrackingInfo:
     last_error_time_ms: int = NEVER
     attempts: int = 0
     addresses: tuple[str, ...] = ()
+    dropped: int = 0
+    dropped_before: int = 0
 
     def schedule(self, attempt: str, locations: tuple[TaskLocation, ...]) -> ReceiverTrackingInfo:
         """INACTIVE or SCHEDULED to SCHEDULED: a job for a new attempt is about to be submitted."""
@@ -91,6 +95,7 @@ class ReceiverTrackingInfo:
             scheduled_locations=locations,
             addresses=(),
             attempts=self.attempts + 1,
+            dropped_before=self.dropped,
         )
 
     def register(self, name: str, running: ExecutorLocation) -> ReceiverTrackingInfo:
@@ -109,6 +114,10 @@ class ReceiverTrackingInfo:
         return replace(
             self, last_error_message=message, last_error=error, last_error_time_ms=time_ms
         )
+
+    def report_dropped(self, records: int) -> ReceiverTrackingInfo:
+        """Keep how many records the last attempt has dropped so far; the state stays."""
+        return replace(self, dropped=max(self.dropped, self.dropped_before + records))
 
     def deregister(self, message: str, error: str, time_ms: int) -> ReceiverTrackingInfo:
         """ACTIVE or SCHEDULED to INACTIVE: it stopped, with an error or without."""

@@ -118,6 +118,18 @@ class ReportAddresses(msgspec.Struct, frozen=True, tag=True):
     addresses: tuple[str, ...]
 
 
+class ReportDropped(msgspec.Struct, frozen=True, tag=True):
+    """Tell how many records a receiver dropped, since they came too fast (send).
+
+    It comes before the `AddBlock` of any block that was stored later.
+    """
+
+    stream_id: int
+    attempt: str
+    records: int
+    """Since the attempt began."""
+
+
 class LogReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The log of an attempt, since the attempt began."""
 
@@ -715,6 +727,7 @@ Message = (
     | AddBlock
     | ReportError
     | ReportAddresses
+    | ReportDropped
     | ReportRateStatus
     | ReportFullLog
     | DeregisterReceiver

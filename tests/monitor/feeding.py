@@ -172,6 +172,7 @@ class Program:
             *(status.last_error, status.last_error_ms),
             reading.limited_by(rate.source, "unlimited"),
             status.addresses,
+            status.dropped,
         )
 
     def second(self, records: int = 0, stream_id: int = 0, **spent_s: float) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -203,6 +204,21 @@ def test_what_receivers_discarded_is_told_wherever_they_run(program: Program, do
     program.report(at_s=20.0, discarded=2)
     program.model.tick()
     assert f"{told}5.0" in text(door.answer(get("/metrics")))
+
+
+def test_what_receivers_dropped_is_told_by_stream(program: Program, door: Routes) -> None:
+    program.second(10)
+    program.statuses[0] = replace(program.statuses[0], dropped=1_234)
+    program.second(10)
+    (receiver,) = read(door.answer(get("/api/penstock/status")))["receivers"]
+    assert receiver["droppedRecords"] == 1_234
+    assert receiver["troubles"] == ["dropped 1,234 records in the last five minutes"]
+    told = 'penstock_dropped_records_total{stream="numbers",stream_id="0"} 1234.0'
+    assert told in text(door.answer(get("/metrics")))
+    for _ in range(310):
+        program.second(10)
+    (receiver,) = read(door.answer(get("/api/penstock/status")))["receivers"]
+    assert (receiver["droppedRecords"], receiver["troubles"]) == (1_234, [])
 
 
 @pytest.mark.parametrize("shows_samples", [False, True])

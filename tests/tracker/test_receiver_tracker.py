@@ -497,6 +497,24 @@ def test_a_task_that_raises_in_python_at_each_start_is_given_up(tmp_path: Path) 
         assert cluster.ended_for_good()
 
 
+def test_what_attempts_dropped_adds_up_and_never_shrinks(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        first = cluster.next_attempt()
+        first.register()
+        for told, known in ((3, 3), (5, 5), (4, 5)):
+            first.drop(told)
+            assert tracker.tracking_infos()[0].dropped == known
+        first.deregister("restarting")
+        first.register()
+        first.drop(6)
+        first.fail()
+        second = cluster.next_attempt()
+        second.register()
+        assert tracker.tracking_infos()[0].dropped == 6
+        second.drop(2)
+        assert tracker.tracking_infos()[0].dropped == 8
+
+
 def test_reported_errors_reach_listeners_with_text_and_time(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (_, cluster, events):
         attempt = cluster.next_attempt()

@@ -33,6 +33,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     RegisterReceiver,
     ReportAddresses,
+    ReportDropped,
     ReportError,
     ReportRateStatus,
     StopReceiver,
@@ -146,6 +147,9 @@ class Attempt:
 
     def listen(self, *addresses: str) -> Message:
         return self.ask(ReportAddresses(self.launch.stream_id, self.launch.attempt, addresses))
+
+    def drop(self, records: int) -> Message:
+        return self.ask(ReportDropped(self.launch.stream_id, self.launch.attempt, records))
 
     def next_message(self) -> Message:
         return self.messages.get(timeout=WAIT_S)

@@ -286,6 +286,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "records": receiver.records,
         "blocks": receiver.blocks,
         "discardedRecords": receiver.discarded,
+        "droppedRecords": receiver.dropped,
         "position": receiver.position or None,
         "addresses": list(receiver.addresses),
         "lastError": receiver.last_error or None,

@@ -100,6 +100,7 @@ function wrong(found) {
 function factsOf(found) {
   const facts = [["Starts", count(found.attempts)], ["Records so far", `${count(found.records)} in ${count(found.blocks)} blocks`]];
   if (found.queuedBlocks !== undefined) facts.push(["On their way", `${count(found.openRecords)} open records, ${found.queuedBlocks} blocks for the log, ${found.storedBlocks} for the driver`]);
+  if (found.droppedRecords) facts.push(["Dropped", `${count(found.droppedRecords)} records, as they came too fast`]);
   if (found.latencyMs) facts.push(["Acknowledged after", `${duration(found.latencyMs[0])} (p50), ${duration(found.latencyMs[1])} (p99)`]);
   if (found.log) facts.push(["Log", `${count(found.log.bytes / 1048576)} MiB in ${found.log.segments} segments, a sync ${duration(found.log.syncMs)}`]);
   if (found.addresses.length) facts.push(["Listens at", found.addresses.join(", ")]);
