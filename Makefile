@@ -32,7 +32,7 @@ export PYTHONDONTWRITEBYTECODE :=
 SHELL  := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup java redis prometheus s3 sources services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
+.PHONY: help setup java redis prometheus s3 azurite sources services test test-fast test-versions conformance soak soak-restarts fuzz lint demo bench wheel package-check docs browser soak-queries site clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,14 @@ s3: $(STAMP)
 	fi; \
 	echo "No versitygw on the PATH and no go to build it: the tests with it are skipped." >&2
 
+azurite: $(STAMP)
+	@if command -v azurite-blob >/dev/null || [ -d $(VENV)/azurite/node_modules ]; then exit 0; fi; \
+	if command -v npm >/dev/null; then \
+	    echo "Installing Azurite, an emulator of Azure Blob Storage (about a minute, 200 MB)"; \
+	    npm install --silent --no-audit --no-fund --prefix $(VENV)/azurite azurite@3.37.0; exit; \
+	fi; \
+	echo "No azurite-blob on the PATH and no npm to install it: the tests with it are skipped." >&2
+
 browser:
 	@if command -v chromedriver >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -175,7 +183,7 @@ test-slow: LANES = 3
 test-slow: services ## run the tests of `make test` on a machine slowed to a quarter
 	@$(BIN)/python -m tests.slow_machine $(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
-test-all: services s3 ## run all tests, with all cases of what has many
+test-all: services s3 azurite ## run all tests, with all cases of what has many
 	@$(PYTEST) $(ARGS)
 
 test-fast: $(call with,test) java ## run the part of the suite that takes less than two minutes

@@ -395,13 +395,20 @@ class LogFolder(LocalPath):
     def accepted(self) -> str:
         return (
             "an absolute path on the local file system, such as /var/lib/penstock, or a folder on "
-            "HDFS or an object store, such as hdfs://namenode:8020/penstock or s3://bucket/penstock"
+            "HDFS or an object store, such as hdfs://namenode:8020/penstock, s3://bucket/penstock, "
+            "gs://bucket/penstock or abfss://container@account.dfs.core.windows.net/penstock"
         )
 
     def read(self, text: str) -> str:
-        if re.fullmatch(r"(hdfs://[^/\s]*|s3://[^/\s]+)/.*[^/].*", text.strip()):
-            return text.strip()
-        return super().read(text)
+        # Imported here: what only tells of settings needs no logs.
+        from penstock.wal import is_shared, normal_address
+
+        text = text.strip()
+        if not is_shared(text):
+            return super().read(text)
+        if normal_address(text).endswith("/"):
+            raise ValueError(text)  # A whole bucket is no folder.
+        return text
 
 
 @dataclass(frozen=True)

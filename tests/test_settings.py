@@ -150,6 +150,8 @@ def test_values_are_read_in_sparks_syntax(key: str, text: str, value: object) ->
         ("spark.penstock.wal.sync", "sometimes", "one of none, interval, always"),
         ("spark.penstock.wal.dir", "logs", "an absolute path"),
         ("spark.penstock.wal.dir", "s3a://bucket/logs", "an absolute path"),
+        ("spark.penstock.wal.dir", "gs://bucket/", "or a folder on HDFS or an object store"),
+        ("spark.penstock.wal.dir", "abfss://container/logs", "or a folder on HDFS or an object"),
         ("spark.penstock.wal.dir", "file://host/logs", "an absolute path"),
         ("spark.penstock.wal.segmentSize", "10", "from 64k to 64g"),
         ("spark.penstock.wal.segmentSize", "1.5g", "from 64k to 64g"),

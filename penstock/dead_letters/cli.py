@@ -110,7 +110,7 @@ def dead_letters(context: click.Context, folder: str) -> None:
 
     FOLDER is the checkpoint directory or the log folder of the program, the folder deadLetters in
     it, that of spark.penstock.deadLetters.dir, which may have those of several programs, or the
-    folder of one of them in that; or an address hdfs://... or s3://...
+    folder of one of them in that; or an address hdfs://..., s3://..., gs://... or abfss://...
 
     Nothing is removed. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY.
     """

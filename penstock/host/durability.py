@@ -33,6 +33,7 @@ from penstock.errors import SettingError
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.wal import (
+    OBJECT_ADDRESSES,
     EncryptionKey,
     UnsupportedAddressError,
     UnwritableFolderError,
@@ -195,7 +196,7 @@ def checkpoint_address(directory: str) -> str:
             "spark.streaming.checkpoint.directory",
             directory,
             "a folder on a local file system, on HDFS such as hdfs://namenode:8020/checkpoints, or "
-            "on S3 or a store that speaks its protocol such as s3://bucket/checkpoints",
+            f"on an object store ({OBJECT_ADDRESSES})",
         ) from None
 
 

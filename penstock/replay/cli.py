@@ -58,8 +58,8 @@ def replay(
     """Write what the receivers of a stream stored, as far as their logs still have it, to a file.
 
     FOLDER is the checkpoint directory or the log folder of the program, which may run, or an
-    address hdfs://... or s3://... Blocks stay in the logs until their batch is cleaned up, or
-    longer with spark.penstock.wal.retention.
+    address hdfs://..., s3://..., gs://... or abfss://... Blocks stay in the logs until their batch
+    is cleaned up, or longer with spark.penstock.wal.retention.
 
     Times such as 2026-11-22T03:00:00 are of this host's zone unless they name one. They are those
     at which blocks were sealed, up to a block interval after their records came. Nothing in FOLDER

@@ -427,14 +427,15 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     def checkpoint(self, directory: str | os.PathLike[str] | None) -> None:
         """Set the folder for what must survive the driver; None clears it.
 
-        A path of this host, or ``hdfs://…`` or ``s3://bucket/…``, which also survive the loss of
-        the host.
+        A path of this host, or ``hdfs://…``, or on an object store (``s3://bucket/…``,
+        ``gs://bucket/…``, ``abfss://container@account.dfs.core.windows.net/…``), which also survive
+        the loss of the host.
 
         The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
         are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so
-        that `getOrCreate` can go on after a crash. With ``s3://`` RDDs are not: Spark saves them by
-        Hadoop's file systems. A program with states, or with other streams that are checkpointed,
-        sets a folder for them by `SparkContext.setCheckpointDir`, and `start` says so.
+        that `getOrCreate` can go on after a crash. On an object store RDDs are not: Spark saves
+        them by Hadoop's file systems. A program with states, or with other streams that are
+        checkpointed, sets a folder for them by `SparkContext.setCheckpointDir`; `start` says so.
 
         Raises:
             SettingError: It is on another file system.

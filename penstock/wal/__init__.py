@@ -81,6 +81,7 @@ Modules
 `_hdfs`, `_hdfs_files`    HDFS as a file system, and who writes a log there; its open files
 `_objects`                an object store as a file system, and who writes a log there
 `_objects_client`         the requests that are made of it, and what it answers
+`_objects_clouds`         what differs between S3, Google Cloud Storage and Azure
 `_owner`                  what a lock says of its owner
 `_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration
 ========================  =======================================================================
@@ -149,6 +150,8 @@ from penstock.wal._layout import (
     stamp_record,
 )
 from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem
+from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
+from penstock.wal._objects_clouds import object_store_help
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter
@@ -157,6 +160,7 @@ __all__ = [
     "KEY_COMMAND_VARIABLE",
     "KEY_VARIABLE",
     "LOCK_NAME",
+    "OBJECT_ADDRESSES",
     "RECORD_HEADER_SIZE",
     "SEAL_SIZE",
     "TAG_SIZE",
@@ -208,6 +212,7 @@ __all__ = [
     "lock_folder",
     "make_folders",
     "normal_address",
+    "object_store_help",
     "owner_of",
     "parse_record",
     "read_record",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
+from penstock.wal._objects_clouds import FORMS
 
 
 class WalError(PenstockError):
@@ -211,7 +212,7 @@ class UnsupportedAddressError(WalError, ValueError):
     def __init__(self, address: str) -> None:
         super().__init__(
             f"{address!r} is on a file system that logs and checkpoints are not kept on. Use "
-            "hdfs://host:port/path, s3://bucket/path, or a path on a disk or a mounted share"
+            f"hdfs://host:port/path, {FORMS}, or a path on a disk or a mounted share"
         )
         self.address = address
 

@@ -14,9 +14,9 @@ from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, U
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._hdfs import hdfs_file_system
 from penstock.wal._objects import object_file_system
+from penstock.wal._objects_clouds import cloud_of, split_address
 
 _HDFS = re.compile(r"(hdfs://[^/]*)(/.*)?")
-_OBJECTS = re.compile(r"(s3://[^/]+)(/.*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LOCAL = LocalFileSystem()
 
@@ -34,7 +34,7 @@ def is_on_hdfs(address: str) -> bool:
 
 def is_on_objects(address: str) -> bool:
     """Tell whether an address is one of an object store."""
-    return address.startswith("s3:")
+    return cloud_of(address) is not None
 
 
 def is_shared(address: str) -> bool:
@@ -47,7 +47,7 @@ def normal_address(address: str) -> str:
 
     Args:
         address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``, or
-            ``s3://bucket/path``.
+            ``s3://bucket/path`` and those of other object stores (`penstock.wal._objects_clouds`).
 
     Returns:
         An absolute path, or ``hdfs://…`` or ``s3://…`` without a slash at its end.
@@ -56,15 +56,21 @@ def normal_address(address: str) -> str:
         UnsupportedAddressError: It is on another file system.
     """
     if is_shared(address):
-        match = (_OBJECTS if is_on_objects(address) else _HDFS).fullmatch(address)
-        if match is None:
+        split = _split_hdfs if is_on_hdfs(address) else split_address
+        parts = split(address)
+        if parts is None:
             raise UnsupportedAddressError(address)
-        return match[1] + os.path.normpath("/" + (match[2] or "").lstrip("/"))
+        return parts[0] + os.path.normpath("/" + parts[1].lstrip("/"))
     if _SCHEME.match(address) and not address.startswith("file:"):
         raise UnsupportedAddressError(address)
     rest = address.removeprefix("file:")
     # file:///a and file:/a are the same; a host is not accepted by Hadoop either.
     return os.path.abspath("/" + rest.lstrip("/") if rest != address else rest)
+
+
+def _split_hdfs(address: str) -> tuple[str, str] | None:
+    match = _HDFS.fullmatch(address)
+    return None if match is None else (match[1], match[2] or "")
 
 
 def locate(address: str) -> tuple[FileSystem, str]:
@@ -78,15 +84,15 @@ def locate(address: str) -> tuple[FileSystem, str]:
         MissingClientError: It is on another one, and the package of its client is not installed.
     """
     address = normal_address(address)
-    if is_on_objects(address):
-        bucket, _, path = address.removeprefix("s3://").partition("/")
-        return object_file_system(bucket), f"/{path}"
-    if not is_on_hdfs(address):
+    if not is_shared(address):
         return _LOCAL, address
-    match = _HDFS.fullmatch(address)
-    assert match is not None
-    authority = "" if match[1] == "hdfs://" else match[1]
-    return hdfs_file_system(authority), match[2]
+    if is_on_hdfs(address):
+        parts = _split_hdfs(address)
+        assert parts is not None
+        return hdfs_file_system("" if parts[0] == "hdfs://" else parts[0]), parts[1]
+    parts = split_address(address)
+    assert parts is not None
+    return object_file_system(parts[0]), parts[1]
 
 
 def segment_path(folder: str, number: int) -> str:

@@ -46,7 +46,7 @@ LIST and two GET; opening a file one LIST for a thousand parts; a read one GET f
 touches, several at a time; removing a file one LIST and two DELETE.
 
 To come, and so not here: one object for the receivers of several logs, segments of small parts
-joined when they are closed, Azure and Google (their stores are refused by `normal_address`).
+joined when they are closed.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ import msgspec
 from penstock.backoff import Backoff
 from penstock.wal._answers import Outage, StorageAwayError
 from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects_clouds import cloud_of
 from penstock.wal._owner import Mark, Owner
 
 if TYPE_CHECKING:
@@ -180,10 +181,12 @@ class ConditionsIgnoredError(OSError):
     """
 
     def __init__(self, address: str, said: str = "") -> None:
-        how = f"has no conditions (If-None-Match: *), and says {said!r}"
+        cloud = cloud_of(address)
+        condition = "" if cloud is None else f" ({cloud.condition})"
+        how = f"has no conditions{condition}, and says {said!r}"
         if not said:
             how = (
-                "ignores conditions (If-None-Match: *): it replaced an object that was to be "
+                f"ignores conditions{condition}: it replaced an object that was to be "
                 "created only if there is none"
             )
         super().__init__(
@@ -203,7 +206,7 @@ class ObjectFileSystem:
 
     Args:
         client: The bucket.
-        authority: ``s3://bucket``.
+        authority: ``s3://bucket``, or that of another service.
         patience_s: How long the store may be away before a call fails, in seconds.
 
     `_lock` guards whether the store was tried.
@@ -485,9 +488,10 @@ class ObjectFileSystem:
         def found() -> list[tuple[str, int]]:
             parts = []
             for key, size in self.client.keys(os.path.dirname(prefix), after=prefix):
-                if not key.startswith(prefix):
-                    break
-                parts.append((key, size))
+                if key.startswith(prefix):
+                    parts.append((key, size))
+                elif key > prefix and key.split("/") > prefix.split("/"):
+                    break  # In either order, of keys or of folders, it is behind them.
             return parts
 
         return self.call(found)
@@ -675,15 +679,15 @@ class _FileSystems:
         self._made: dict[str, ObjectFileSystem] = {}
         self._process = 0
 
-    def get(self, bucket: str) -> ObjectFileSystem:
+    def get(self, authority: str) -> ObjectFileSystem:
         with self._lock:
             if self._process not in (0, os.getpid()):
-                raise _forked(f"s3://{bucket}")
-            if bucket not in self._made:
-                client = ObjectsClient.of_bucket(bucket)
-                self._made[bucket] = ObjectFileSystem(client, f"s3://{bucket}")
+                raise _forked(authority)
+            if authority not in self._made:
+                client = ObjectsClient.of_bucket(authority)
+                self._made[authority] = ObjectFileSystem(client, authority)
                 self._process = os.getpid()
-            return self._made[bucket]
+            return self._made[authority]
 
     def renew_lock(self) -> None:
         self._lock = threading.Lock()
@@ -693,6 +697,6 @@ _file_systems = _FileSystems()
 os.register_at_fork(after_in_child=_file_systems.renew_lock)
 
 
-def object_file_system(bucket: str) -> ObjectFileSystem:
-    """Return this process's file system of a bucket."""
-    return _file_systems.get(bucket)
+def object_file_system(authority: str) -> ObjectFileSystem:
+    """Return this process's file system of a bucket, which is given as ``s3://bucket``."""
+    return _file_systems.get(authority)

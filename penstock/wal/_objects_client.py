@@ -19,24 +19,30 @@ from typing import Any
 
 from penstock.wal._answers import StorageAwayError
 from penstock.wal._errors import MissingClientError
+from penstock.wal._objects_clouds import (
+    BUSY_CODES,
+    EXISTS_CODES,
+    GONE_CODES,
+    NO_BUCKET_CODES,
+    REFUSED_CODES,
+    Cloud,
+    cloud_of,
+)
 
 _logger = logging.getLogger("penstock.wal")
 
-SCHEME = "s3://"
 _REQUEST_S = 60
 """How long one request may take that carries bytes: as long as a block may need on a slow line,"""
 _ANSWER_S = 10
 """and one that does not."""
 _CONNECT_S = 5
 _PAGE = 1000
-_STATUS = re.compile(r"non-2xx status code: (\d{3})")
+_STATUS = re.compile(r"(?:non-2xx status code: |\(code: (?!404))(\d{3})")
+"""Also of one deletion of many; where there is nothing of its name, that is no error."""
 _SAID = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 _CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"|\bsource: (TimedOut)|\b(Invalid\w+)\(\s*(\w+)')
-_NO_KEYS = re.compile(r"latest/api/token|/latest/meta-data/|Missing (AccessKeyId|SecretAccessKey)")
+_NO_TOKEN = re.compile(r'token request.*?(?:"error_description": *"([^"]*)"|$)')
 _BUSY = frozenset({408, 409, 429})
-_BUSY_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
-"""What is said with another status, or within the answer to a deletion of many."""
-_REFUSED_CODES = frozenset({"ExpiredToken", "InvalidToken"})
 _REFUSED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
 _NOT_TO_PASS = frozenset({501, 505})
 
@@ -49,38 +55,48 @@ class ObjectsClient:
 
     Args:
         store: The bucket, of `obstore.store`.
-        name: Its address, for errors.
+        name: Its address.
         asked: The same bucket for requests that carry no bytes; None: that one.
     """
 
     def __init__(self, store: Any, name: str, asked: Any = None) -> None:
+        self.cloud = _cloud(name)
         self._obstore: Any = _obstore(name)
         self._store = store
         self._asked = store if asked is None else asked
         self._name = name
 
     @classmethod
-    def of_bucket(cls, bucket: str) -> ObjectsClient:
+    def of_bucket(cls, name: str) -> ObjectsClient:
         """Return the client of a bucket, with endpoint and credentials of the environment.
+
+        Args:
+            name: Its address, without a path.
 
         Raises:
             MissingClientError: The package of the client is not installed.
         """
-        name = SCHEME + bucket
+        cloud = _cloud(name)
+        found = cloud.authority.fullmatch(name)
+        if found is None:
+            raise OSError(errno.EINVAL, f"it is not of the form {cloud.form}", name)
         _obstore(name)
-        stores: Any = importlib.import_module("obstore.store")
-        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-        if endpoint and not re.match("https?://[^/]", endpoint):
-            text = f"AWS_ENDPOINT_URL is {endpoint!r}, and not of the form https://host:port"
-            raise OSError(errno.EINVAL, text, name)
+        more = cloud.options(found, os.environ)
+        for variable in cloud.endpoint_variables:
+            if endpoint := os.environ.get(variable):
+                if not re.match("https?://[^/]", endpoint):
+                    text = f"{variable} is {endpoint!r}, and not of the form https://host:port"
+                    raise OSError(errno.EINVAL, text, name)
+                more[cloud.endpoint_option] = endpoint.rstrip("/")
+                break
         options: dict[str, Any] = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
-        if endpoint.startswith("http://"):
+        if more.get(cloud.endpoint_option, "").startswith("http://"):
             options["allow_http"] = True
-        more = {"endpoint": endpoint} if endpoint else {}
         with _told(name, name):
+            make: Any = getattr(importlib.import_module("obstore.store"), cloud.store)
             store, asked = (
-                stores.S3Store(
-                    bucket,
+                make(
+                    found["bucket"],
                     client_options={**options, "timeout": timedelta(seconds=seconds)},
                     retry_config={"max_retries": 0},
                     **more,
@@ -118,34 +134,53 @@ class ObjectsClient:
 
         Args:
             folder: The folder, empty for the bucket.
-            after: Only keys after this one.
+            after: A hint: keys up to this one are not asked for, but may come.
         """
         with _told(self._name, folder):
             found = self._obstore.list(
-                self._asked, prefix=folder or None, offset=after, chunk_size=_PAGE
+                self._asked,
+                prefix=folder or None,
+                offset=after if self.cloud.lists_after else None,
+                chunk_size=_PAGE,
             )
             for page in found:
                 yield from ((entry["path"], entry["size"]) for entry in page)
 
     def level(self, folder: str) -> tuple[list[str], list[str]]:
-        """Return the keys right in a folder, and its folders."""
+        """Return the keys right in a folder, and its folders, in which there is something."""
         with _told(self._name, folder):
             found = self._obstore.list_with_delimiter(self._asked, folder or None)
-        return [entry["path"] for entry in found["objects"]], list(found["common_prefixes"])
+        folders = list(found["common_prefixes"])
+        if self.cloud.keeps_folders:
+            folders = [below for below in folders if next(self.keys(below), None)]
+        return [entry["path"] for entry in found["objects"]], folders
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, in no order; those that are gone are fine."""
         if not keys:
             return
-        with contextlib.suppress(FileNotFoundError), _told(self._name, keys[0]):
-            self._obstore.delete(self._asked, list(keys))
+        try:
+            with _told(self._name, keys[0]):
+                self._obstore.delete(self._asked, list(keys))
+        except FileNotFoundError:
+            # It is not told which, and others may be left.
+            half = len(keys) // 2
+            if half:
+                self.delete(keys[:half])
+                self.delete(keys[half:])
+
+
+def _cloud(address: str) -> Cloud:
+    cloud = cloud_of(address)
+    assert cloud is not None, address
+    return cloud
 
 
 def _obstore(address: str) -> Any:
     try:
         return importlib.import_module("obstore")
     except ImportError:
-        raise MissingClientError(address, "obstore", "penstock[s3]") from None
+        raise MissingClientError(address, "obstore", _cloud(address).extra) from None
 
 
 @contextlib.contextmanager
@@ -163,6 +198,7 @@ def _told(name: str, key: str) -> Iterator[None]:
 
 
 def _of_kind(error: BaseException, address: str) -> OSError:
+    cloud = _cloud(address)
     kind = type(error).__name__
     # Behind an empty line it says the same once more, for who made the client, and why.
     text, _, details = str(error).partition("\n\n")
@@ -172,26 +208,31 @@ def _of_kind(error: BaseException, address: str) -> OSError:
     said = _SAID.search(text)
     code = "" if said is None else said[1]
     is_cut_off = not status and ("HTTP error" in text or "timed out" in text)
-    if _NO_KEYS.search(text):
+    token = _NO_TOKEN.search(text)
+    is_no_token = token is not None and 400 <= status < 500 and status not in _BUSY
+    is_refused = status in (401, 403) or code in REFUSED_CODES or kind in _REFUSED_KINDS
+    if cloud.role.search(text):
         text = (
-            "there are no credentials in the environment (AWS_ACCESS_KEY_ID and "
-            f"AWS_SECRET_ACCESS_KEY), and this host gives none for a role: {text}"
+            f"there are no credentials in the environment ({cloud.credentials}), and this host "
+            f"gives none for a role: {text}"
         )
+    elif token is not None and is_no_token:
+        text = f"these credentials are not taken: {token[1] or text}"
     elif said is not None:
         text = f"{code}: {html.unescape(said[2])}" + (f" (HTTP {status})" if status else "")
     elif is_cut_off:
         causes = [" ".join(filter(None, cause)) for cause in _CAUSE.findall(details)]
         text = ": ".join([text, *causes[-1:]])
-    if status in (401, 403) or code in _REFUSED_CODES or kind in _REFUSED_KINDS:
+    if is_refused or is_no_token:
         return PermissionError(errno.EACCES, text, address)
     if status in _NOT_TO_PASS:
         return OSError(errno.EOPNOTSUPP, text, address)
-    if is_cut_off or status >= 500 or status in _BUSY or code in _BUSY_CODES:
-        return StorageAwayError(text, address)
-    if kind == "AlreadyExistsError":
+    if kind == "AlreadyExistsError" and (status != 409 or code in EXISTS_CODES):
         return FileExistsError(errno.EEXIST, text, address)
-    if isinstance(error, FileNotFoundError) and code != "NoSuchBucket":
-        if status and code != "NoSuchKey":
+    if is_cut_off or status >= 500 or status in _BUSY or code in BUSY_CODES:
+        return StorageAwayError(text, address)
+    if isinstance(error, FileNotFoundError) and code not in NO_BUCKET_CODES:
+        if status and code not in GONE_CODES:
             # Of something on the way: a store says what there is not.
             return StorageAwayError(text, address)
         return FileNotFoundError(errno.ENOENT, text, address)

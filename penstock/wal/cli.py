@@ -30,7 +30,7 @@ _SHOWN = 10
 def wal() -> None:
     """Look into the segment log in a folder, and repair it.
 
-    FOLDER may be an address hdfs://... or s3://...
+    FOLDER may be an address hdfs://..., s3://..., gs://... or abfss://...
 
     repair puts damaged segments aside (renamed, not deleted); one that was cut short stays, without
     the record that is not whole. A torn tail is what a crash leaves of a record that was never

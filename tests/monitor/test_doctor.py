@@ -108,7 +108,7 @@ def test_an_hdfs_that_does_not_answer_is_a_problem_within_the_time() -> None:
     assert f"127.0.0.1:{port}" in told["log folder"]["found"]
     assert "start HDFS" in told["log folder"]["change"]
     assert time.monotonic() - begun_s < 60
-    code, told = doctor("--folder", "gs://bucket/logs")
+    code, told = doctor("--folder", "s3a://bucket/logs")
     assert (code, problems(told)) == (1, ["log folder"])
 
 

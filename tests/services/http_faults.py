@@ -11,6 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from tests.bounds import HANG_S
 
+Answered = tuple[int, dict[str, str], bytes]
+"""Status, headers, body."""
+
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
 
 
@@ -26,7 +29,7 @@ class FaultyHttp:
             done), ``twice`` (done twice, the second answer is given), ``cut`` (half of the request
             reaches the server).
         done: How many of each happened.
-        url: Where clients ask.
+        url: Where clients ask, on `port`.
     """
 
     def __init__(self, port: int, seed: int = 0) -> None:
@@ -42,10 +45,16 @@ class FaultyHttp:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else the body waits until the client says that it has the headers.
+            disable_nagle_algorithm = True
 
             def _pass(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                faults.answer(self, body)
+                length = int(self.headers.get("Content-Length") or 0)
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    self.close_connection = True  # It was cut on its way here.
+                else:
+                    faults.answer(self, body)
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass
 
@@ -54,7 +63,8 @@ class FaultyHttp:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=[0.05])
         self._thread.start()
 
@@ -97,14 +107,18 @@ class FaultyHttp:
 
     def _ask(
         self, request: BaseHTTPRequestHandler, body: bytes, *, is_cut: bool = False
-    ) -> tuple[int, dict[str, str], bytes] | None:
+    ) -> Answered | None:
+        headers = dict(request.headers.items())
+        return self._send(request.command, request.path, headers, body, is_cut=is_cut)
+
+    def _send(
+        self, method: str, path: str, headers: dict[str, str], body: bytes, *, is_cut: bool = False
+    ) -> Answered | None:
         server = http.client.HTTPConnection("127.0.0.1", self._port, timeout=HANG_S)
         with contextlib.closing(server):
             try:
-                server.putrequest(
-                    request.command, request.path, skip_host=True, skip_accept_encoding=True
-                )
-                for name, value in request.headers.items():
+                server.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+                for name, value in headers.items():
                     server.putheader(name, value)
                 server.endheaders(body)
                 if is_cut:

@@ -28,6 +28,8 @@ class VersityServer(ServerProcess):
         binary: The server's program.
     """
 
+    scheme = "s3"
+
     def __init__(self, folder: Path, binary: str) -> None:
         super().__init__(folder)
         self.url = f"http://127.0.0.1:{self.port}"
@@ -38,6 +40,16 @@ class VersityServer(ServerProcess):
         options = ["--port", address, "--access", keys[0], "--secret", keys[1], "--keep-alive"]
         self.command = [binary, "--quiet", *options, "posix", str(self.data)]
 
+    @property
+    def authority(self) -> str:
+        """What stands before the path of its addresses."""
+        return f"s3://{BUCKET}"
+
+    @property
+    def client_port(self) -> int:
+        """Where clients ask."""
+        return self.port
+
     def environment(self, url: str = "") -> dict[str, str]:
         """Return what a program needs to find it, by this address or by another one."""
         return {
@@ -46,6 +58,10 @@ class VersityServer(ServerProcess):
             "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL": url or self.url,
         }
+
+    def of_a_stranger(self) -> dict[str, str]:
+        """Return what to set besides to be somebody who is not known."""
+        return {"AWS_SECRET_ACCESS_KEY": "another"}
 
     def store(self, url: str = "", prefix: str | None = None) -> Any:
         """Return the bucket, or what is below a prefix, for the test itself."""
@@ -63,10 +79,10 @@ class VersityServer(ServerProcess):
         )
 
 
-def make_server(folder: Path) -> VersityServer:
+def make_server(folder: Path, kind: type[VersityServer] = VersityServer) -> VersityServer:
     """Return a server, not started; where there is none the test is skipped."""
     beside = Path(sys.executable).with_name("versitygw")
     binary = str(beside) if beside.exists() else shutil.which("versitygw")
     if binary is None:
         pytest.skip("platform: no versitygw (`make s3` builds it, where there is go)")
-    return VersityServer(folder, binary)
+    return kind(folder, binary)

@@ -73,7 +73,7 @@ def test_a_folder_without_a_ledger_or_places_is_refused(tmp_path: Path) -> None:
         with pytest.raises(FolderError, match="there is no ledger"):
             EndedHost(str(folder))
     with pytest.raises(FolderError, match="on a file system that"):
-        EndedHost("gs://bucket/folder")
+        EndedHost("s3a://bucket/folder")
     ledger = ReceivedBlockTracker.recover((), str(tmp_path / LEDGER), options=LOG_OPTIONS)
     ledger.register_streams({"clicks": 0})
     ledger.close()

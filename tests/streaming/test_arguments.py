@@ -428,7 +428,7 @@ def test_a_filter_of_files_must_be_a_function(ssc: StreamingContext, tmp_path: P
 # -- folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("folder", ["s3a://bucket/checkpoints", "gs://b/c", "file+x:/tmp"])
+@pytest.mark.parametrize("folder", ["s3a://bucket/checkpoints", "wasbs://b/c", "file+x:/tmp"])
 def test_a_checkpoint_directory_that_cannot_be_synced_is_refused(
     ssc: StreamingContext, folder: str
 ) -> None:

@@ -14,7 +14,7 @@ import obstore
 import pytest
 
 from penstock.streaming import DStream, StreamGraphError, StreamingContext
-from tests.services.versitygw import BUCKET, VersityServer, make_server
+from tests.services.object_stores import MOSTLY_S3, ObjectServer, make_server
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, memory_files
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RUNS = 2
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[VersityServer]:
-    folder = tmp_path / "s3"
-    folder.mkdir()
-    made = make_server(folder)
+@pytest.fixture(params=MOSTLY_S3)
+def server(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ObjectServer]:
+    made = make_server(request.param, tmp_path / "store")
     made.start()
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)
@@ -41,7 +41,7 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in folder.iterdir() if path.suffix == ""]
 
 
-def logs(server: VersityServer) -> set[str]:
+def logs(server: ObjectServer) -> set[str]:
     """Return the names of the receivers' logs of which something is there."""
     found = obstore.list(server.store(), prefix="app/receivedData").collect()
     return {entry["path"].split("/")[2] for entry in found}
@@ -53,7 +53,7 @@ def processed(folder: Path) -> int:
 
 @pytest.mark.long
 def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
-    tmp_path: Path, server: VersityServer
+    tmp_path: Path, server: ObjectServer
 ) -> None:
     batches = tmp_path / "batches"
     batches.mkdir()
@@ -63,7 +63,7 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
             config = {
                 "master": "local[3]",
                 "batch_s": 1,
-                "checkpoint": f"s3://{BUCKET}/app",
+                "checkpoint": f"{server.authority}/app",
                 "batches": str(batches),
                 "states": None,
                 "feeder": feeder.address,
@@ -100,14 +100,14 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
 
 
 def test_states_need_a_folder_that_spark_can_write_to(
-    sc: Any, server: VersityServer, monkeypatch: pytest.MonkeyPatch
+    sc: Any, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sc, "getCheckpointDir", lambda: None)
     ssc = StreamingContext(sc, 1)
-    ssc.checkpoint(f"s3://{BUCKET}/states")
+    ssc.checkpoint(f"{server.authority}/states")
     pairs: DStream[Any] = ssc.queueStream([[("a", 1)]])
     pairs.updateStateByKey(lambda new, old: sum(new) + (old or 0)).foreachRDD(lambda rdd: None)
     with pytest.raises(StreamGraphError, match=r"call sc.setCheckpointDir\(...\) with a folder"):
         ssc.start()
-    assert not list((server.data / BUCKET).iterdir())
+    assert not obstore.list(server.store()).collect()
     ssc.stop(stopSparkContext=False)

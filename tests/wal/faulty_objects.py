@@ -32,8 +32,8 @@ class FaultyObjects(ObjectsClient):
         calls: The requests, by their kind.
     """
 
-    def __init__(self, seed: int = 0, store: Any = None) -> None:
-        super().__init__(MemoryStore() if store is None else store, "s3://bucket")
+    def __init__(self, seed: int = 0, store: Any = None, name: str = "s3://bucket") -> None:
+        super().__init__(MemoryStore() if store is None else store, name)
         self.chance = random.Random(seed)
         self.answers_lost = 0.0
         self.not_done = 0.0
@@ -147,12 +147,12 @@ class FaultyObjectFileSystem(ObjectFileSystem):
 
     reads_at_once = 1
 
-    def __init__(self, seed: int = 0, store: Any = None) -> None:
+    def __init__(self, seed: int = 0, store: Any = None, name: str = "s3://bucket") -> None:
         store = MemoryStore() if store is None else store
-        self.objects = FaultyObjects(seed, store)
-        self.healthy = ObjectFileSystem(ObjectsClient(store, "s3://bucket"), "s3://bucket")
+        self.objects = FaultyObjects(seed, store, name)
+        self.healthy = ObjectFileSystem(ObjectsClient(store, name), name)
         self.healthy.reads_at_once = 1
-        super().__init__(self.objects, "s3://bucket")
+        super().__init__(self.objects, name)
         self.chance = self.objects.chance
         self.capacity: int | None = None
 

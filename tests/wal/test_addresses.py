@@ -31,6 +31,9 @@ from penstock.wal._hdfs_client import HdfsUnavailableError, translated
         ("hdfs:///a", "hdfs:///a"),
         ("s3://bucket/a//b/", "s3://bucket/a/b"),
         ("s3://bucket", "s3://bucket/"),
+        ("gs://bucket/a//b/", "gs://bucket/a/b"),
+        ("abfss://c@a.dfs.core.windows.net/a/", "abfss://c@a.dfs.core.windows.net/a"),
+        ("abfss://c@a.dfs.core.windows.net", "abfss://c@a.dfs.core.windows.net/"),
     ],
 )
 def test_addresses_have_one_form(given: str, normal: str) -> None:
@@ -40,7 +43,19 @@ def test_addresses_have_one_form(given: str, normal: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["s3a://bucket/a", "gs://bucket/a", "s3:relative", "s3:///a", "http://host/a", "hdfs:relative"],
+    [
+        "s3a://bucket/a",
+        "s3:relative",
+        "s3:///a",
+        "gs:///a",
+        "abfss://container/a",
+        "abfss://container@account/a",
+        "abfss://container@account.example.com/a",
+        "abfss://account.dfs.core.windows.net/a",
+        "wasbs://container@account.blob.core.windows.net/a",
+        "http://host/a",
+        "hdfs:relative",
+    ],
 )
 def test_other_addresses_are_refused_with_what_to_use(address: str) -> None:
     with pytest.raises(UnsupportedAddressError, match="Use hdfs://host:port/path") as raised:
@@ -66,8 +81,13 @@ def test_without_the_client_of_object_stores_the_error_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(MissingClientError, match=r"pip install 'penstock\[s3\]'"):
-        locate("s3://no-such-bucket/a")
+    for address, extra in (
+        ("s3://no-such-bucket/a", "s3"),
+        ("gs://no-such-bucket/a", "gcs"),
+        ("abfss://none@account.dfs.core.windows.net/a", "azure"),
+    ):
+        with pytest.raises(MissingClientError, match=rf"pip install 'penstock\[{extra}\]'"):
+            locate(address)
 
 
 PACKAGE = "org.apache.hadoop.hdfs.protocol"

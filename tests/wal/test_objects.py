@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from penstock.wal import (
     LogWriter,
     ObjectFileSystem,
     StorageAwayError,
+    UnwritableFolderError,
     check,
     locate,
     read_record,
@@ -37,7 +39,7 @@ from penstock.wal._objects_client import ObjectsClient
 from penstock.wal.cli import wal as wal_command
 from tests.bounds import HANG_S
 from tests.services.http_faults import FaultyHttp
-from tests.services.versitygw import BUCKET, VersityServer, make_server
+from tests.services.object_stores import BUCKET, KINDS, MOSTLY_S3, ObjectServer, make_server
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 from tests.wal.faulty_objects import FaultyObjectFileSystem, FaultyObjects
 from tests.wal.test_model import QUICK, LogMachine
@@ -47,23 +49,39 @@ SMALL = LogOptions(segment_size=1 << 14, alignment=64)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VersityServer]:
-    made = make_server(tmp_path_factory.mktemp("s3"))
-    made.start()
-    yield made
-    made.stop()
+def servers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], ObjectServer]]:
+    """Give a server of a kind, started when it is asked for first."""
+    made: dict[str, ObjectServer] = {}
+
+    def get(kind: str) -> ObjectServer:
+        if kind not in made:
+            server = make_server(kind, tmp_path_factory.mktemp(kind))
+            server.start()
+            made[kind] = server
+        return made[kind]
+
+    yield get
+    for server in made.values():
+        server.stop()
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest, servers: Callable[[str], ObjectServer]) -> ObjectServer:
+    return servers(request.param)
 
 
 @pytest.fixture
-def faults(server: VersityServer) -> Iterator[FaultyHttp]:
-    made = FaultyHttp(server.port)
+def faults(server: ObjectServer) -> Iterator[FaultyHttp]:
+    made = FaultyHttp(server.client_port)
     yield made
     made.close()
 
 
-def files(server: VersityServer, url: str = "", patience_s: float = 60) -> ObjectFileSystem:
-    client = ObjectsClient(server.store(url), f"s3://{BUCKET}")
-    return ObjectFileSystem(client, f"s3://{BUCKET}", patience_s=patience_s)
+def files(server: ObjectServer, url: str = "", patience_s: float = 60) -> ObjectFileSystem:
+    client = ObjectsClient(server.store(url), server.authority)
+    return ObjectFileSystem(client, server.authority, patience_s=patience_s)
 
 
 def in_memory() -> ObjectFileSystem:
@@ -88,7 +106,7 @@ def keys(fs: ObjectFileSystem, folder: str) -> list[str]:
     return [key.rpartition("/")[2] for key, _ in fs.client.keys(folder.lstrip("/"))]
 
 
-def test_what_was_appended_is_read_while_it_is_written_and_after(server: VersityServer) -> None:
+def test_what_was_appended_is_read_while_it_is_written_and_after(server: ObjectServer) -> None:
     fs, folder = files(server), "/life/log"
     with LogWriter.create(folder, fs=fs, options=SMALL) as log:
         places = log.append_many([(1, b"%d" % number * 100) for number in range(10)])
@@ -105,7 +123,7 @@ def test_what_was_appended_is_read_while_it_is_written_and_after(server: Versity
     assert not check(folder, fs=fs).damages
 
 
-def test_a_segment_that_is_released_is_gone(server: VersityServer) -> None:
+def test_a_segment_that_is_released_is_gone(server: ObjectServer) -> None:
     fs, folder = files(server), "/released/log"
     with LogWriter.create(folder, fs=fs, options=SMALL) as log:
         first = log.append(1, b"a").segment
@@ -127,7 +145,7 @@ def test_who_lives_on_this_host_keeps_its_log() -> None:
     LogWriter.create(FOLDER, fs=fs).close()
 
 
-def test_who_was_replaced_writes_no_more_and_loses_nothing(server: VersityServer) -> None:
+def test_who_was_replaced_writes_no_more_and_loses_nothing(server: ObjectServer) -> None:
     fs, folder = files(server), "/replaced/log"
     first = LogWriter.create(folder, fs=fs, options=SMALL)
     first.append(1, b"of the first")
@@ -148,7 +166,7 @@ def test_who_was_replaced_writes_no_more_and_loses_nothing(server: VersityServer
 
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_write_that_was_held_up_is_refused_by_the_store(
-    server: VersityServer, faults: FaultyHttp, is_removed: bool
+    server: ObjectServer, faults: FaultyHttp, is_removed: bool
 ) -> None:
     """As of a driver that was paused in the middle of it, also when its segment is gone since."""
     folder = f"/paused/{is_removed}"
@@ -180,8 +198,9 @@ def test_a_write_that_was_held_up_is_refused_by_the_store(
     paused.close()
 
 
+@pytest.mark.parametrize("server", MOSTLY_S3, indirect=True)
 @pytest.mark.slow
-def test_writers_that_replace_each_other_lose_and_double_nothing(server: VersityServer) -> None:
+def test_writers_that_replace_each_other_lose_and_double_nothing(server: ObjectServer) -> None:
     folder, fs = "/race/log", files(server)
     acknowledged: list[bytes] = []
     writers: list[LogWriter] = []
@@ -228,9 +247,10 @@ def payloads_before(fs: ObjectFileSystem, folder: str, before: int) -> list[byte
         return [bytes(record.payload) for record in reader.records()]
 
 
+@pytest.mark.parametrize("server", MOSTLY_S3, indirect=True)
 @pytest.mark.slow
 def test_lost_answers_and_repeated_requests_double_nothing(
-    server: VersityServer, faults: FaultyHttp
+    server: ObjectServer, faults: FaultyHttp
 ) -> None:
     folder, fs = "/faults/log", files(server, faults.url)
     faults.faults = {"lost": 0.1, "busy": 0.1, "twice": 0.1, "cut": 0.05}
@@ -246,16 +266,18 @@ def test_lost_answers_and_repeated_requests_double_nothing(
     assert all(faults.done[fault] for fault in ("lost", "busy", "twice", "cut"))
 
 
+@pytest.mark.parametrize("server", MOSTLY_S3, indirect=True)
 @pytest.mark.slow
 @pytest.mark.long
-def test_the_log_on_a_server_against_the_model(server: VersityServer) -> None:
+def test_the_log_on_a_server_against_the_model(server: ObjectServer) -> None:
     """As `test_model` does it in memory: answers are lost, requests come late, processes die."""
 
     class OnServer(LogMachine):
         def file_system(
             self, storage: str, seed: int, *, direct: bool
         ) -> FaultyFileSystem | FaultyObjectFileSystem:
-            return FaultyObjectFileSystem(seed, server.store(prefix=uuid.uuid4().hex))
+            store = server.store(prefix=uuid.uuid4().hex)
+            return FaultyObjectFileSystem(seed, store, server.authority)
 
     run_state_machine_as_test(
         OnServer, settings=settings(QUICK, max_examples=6, stateful_step_count=25)
@@ -320,28 +342,77 @@ def test_a_damaged_segment_is_put_aside() -> None:
     assert payloads(fs, FOLDER) == [b"3"]
 
 
-def test_an_address_leads_to_it(server: VersityServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_leads_to_it(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
-    fs, path = locate(f"s3://{BUCKET}/by/address/")
-    assert (fs.address(path), path) == (f"s3://{BUCKET}/by/address", "/by/address")
+    fs, path = locate(f"{server.authority}/by/address/")
+    assert (fs.address(path), path) == (f"{server.authority}/by/address", "/by/address")
     with LogWriter.create(path, fs=fs) as log:
         log.append(1, b"here")
     assert isinstance(fs, ObjectFileSystem)
     assert payloads(fs, path) == [b"here"]
     for command in ("check", "dump", "repair"):
-        said = CliRunner().invoke(wal_command, [command, f"s3://{BUCKET}/by/address"])
+        said = CliRunner().invoke(wal_command, [command, f"{server.authority}/by/address"])
         assert said.exit_code == 0, said.output
-    said = CliRunner().invoke(wal_command, ["check", f"s3://{BUCKET}/by"])
-    assert f"below it are s3://{BUCKET}/by/address" in str(said.exception)
+    said = CliRunner().invoke(wal_command, ["check", f"{server.authority}/by"])
+    assert f"below it are {server.authority}/by/address" in str(said.exception)
 
 
-def test_a_forked_process_is_told_instead_of_waiting(
-    server: VersityServer, monkeypatch: pytest.MonkeyPatch
+def test_of_many_that_are_removed_some_may_be_gone(server: ObjectServer) -> None:
+    """As where the answer to a removal was lost. Google stops at the first that is gone."""
+    client = files(server).client
+    keys = [f"many/{number:02d}" for number in range(60)]
+    for key in keys[::2]:
+        client.create(key, b"a")
+    client.delete(keys)
+    assert list(client.keys("many")) == []
+    client.delete(keys)
+
+
+def test_a_list_is_whole_where_a_store_gives_it_in_pages(server: ObjectServer) -> None:
+    """A service gives 1,000 or 5,000 at once; what a file has may begin in any of them."""
+    fs = files(server)
+    with ThreadPoolExecutor(16) as threads:
+        names = [f"pages/{letter}@{n:015d}" for letter in "ab" for n in range(600)]
+        list(threads.map(lambda name: fs.client.create(name, b"a"), names))
+    fs.client.create("pages/c@000000000000000", b"a")
+    assert [key for key, _ in fs.client.keys("pages")] == [*names, "pages/c@000000000000000"]
+    assert fs.keys_of("/pages/b") == names[600:]
+    assert len(fs.keys_of("/pages/c")) == 1
+    assert fs.keys_of("/pages/bb") == []
+    assert fs.list_folder("/pages") == ["a", "b", "c"]
+    fs.remove_tree("/pages")
+    assert not fs.is_folder("/pages")
+
+
+def test_who_is_not_known_and_a_bucket_that_is_not_there_are_told_at_once(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
-    fs, path = locate(f"s3://{BUCKET}/forked/log")
+    none = server.authority.replace(BUCKET, "no-such-bucket")
+    with pytest.raises(LogWriteError, match=r"NoSuchBucket|ContainerNotFound"):
+        LogWriter.create("/log", fs=ObjectFileSystem(ObjectsClient.of_bucket(none), none))
+    for name, value in server.of_a_stranger().items():
+        monkeypatch.setenv(name, value)
+    client = ObjectsClient.of_bucket(server.authority)
+    with pytest.raises(UnwritableFolderError, match="give this program credentials"):
+        LogWriter.create("/log", fs=ObjectFileSystem(client, server.authority))
+    for ask in (
+        lambda: client.get("a"),
+        lambda: client.delete(["a", "b"]),
+        lambda: client.level(""),
+    ):
+        with pytest.raises(PermissionError):
+            ask()
+
+
+def test_a_forked_process_is_told_instead_of_waiting(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    fs, path = locate(f"{server.authority}/forked/log")
     LogWriter.create(path, fs=fs).close()
 
     def raised(function: Callable[[], object]) -> bool:
@@ -354,7 +425,7 @@ def test_a_forked_process_is_told_instead_of_waiting(
     pid = os.fork()
     if not pid:
         try:
-            both = raised(lambda: locate(f"s3://{BUCKET}/x")), raised(lambda: fs.open(path))
+            both = raised(lambda: locate(f"{server.authority}/x")), raised(lambda: fs.open(path))
             os._exit(0 if all(both) else 1)
         finally:
             os._exit(2)
@@ -366,8 +437,9 @@ def test_a_forked_process_is_told_instead_of_waiting(
     assert os.waitstatus_to_exitcode(ended[1]) == 0
 
 
-def test_a_killed_server_is_waited_for(tmp_path: Path) -> None:
-    server = make_server(tmp_path)
+@pytest.mark.parametrize("kind", MOSTLY_S3)
+def test_a_killed_server_is_waited_for(tmp_path: Path, kind: str) -> None:
+    server = make_server(kind, tmp_path)
     server.start()
     try:
         fs = files(server)
@@ -414,6 +486,24 @@ def test_a_file_ends_at_its_fence_also_when_its_last_part_is_lost() -> None:
         with another_host():
             assert "cut unused space" in repair(FOLDER, fs=fs).actions[0]
         assert fs.parts(path).size == places[2].offset
+
+
+def test_the_parts_of_a_file_are_found_in_either_order_of_a_list() -> None:
+    """Azure with a hierarchical namespace lists folder by folder, and not by the whole key."""
+
+    class FolderByFolder(ObjectsClient):
+        def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
+            yield from sorted(super().keys(folder), key=lambda found: found[0].split("/"))
+
+    for kind in (ObjectsClient, FolderByFolder):
+        client = kind(MemoryStore(), "abfss://c@a.dfs.core.windows.net")
+        fs = ObjectFileSystem(client, "abfss://c@a.dfs.core.windows.net")
+        # As a whole key "a-b" is before "a/b", and a folder "a" is before "a-b".
+        for name in ("/a/x/y", "/a/x", "/a/x-1", "/a/x-1/y", "/a/w/y", "/a/y"):
+            fs.create(name, direct=False).write(0, [name.encode()], sync=True)
+        for name in ("/a/x/y", "/a/x", "/a/x-1", "/a/x-1/y", "/a/w/y", "/a/y"):
+            assert fs.open(name).read(0, 99) == name.encode()
+        assert fs.keys_of("/a/z") == []
 
 
 def test_what_is_made_while_a_list_is_read_is_no_damage() -> None:

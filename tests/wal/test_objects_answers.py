@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -27,11 +29,17 @@ def error(code: str, message: str = "as it says") -> str:
 
 
 class Answering:
-    """A store that answers each request by the same status and body."""
+    """A store that answers each request by the same status and body.
+
+    Attributes:
+        bodies: Bodies for targets in which a text is, before `body`.
+    """
 
     def __init__(self) -> None:
         self.status = 200
         self.body = ""
+        self.bodies: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
         self.asked = 0
         answering = self
 
@@ -39,8 +47,11 @@ class Answering:
             def answer(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 answering.asked += 1
-                data = answering.body.encode()
+                bodies = (body for text, body in answering.bodies.items() if text in self.path)
+                data = next(bodies, answering.body).encode()
                 self.send_response_only(answering.status)
+                for name, value in answering.headers.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -65,8 +76,14 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_ENDPOINT_URL", made.url)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", made.url)
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", made.url)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a2V5")
     yield made
     made.close()
+
+
+S3, GOOGLE, AZURE = "s3://logs", "gs://logs", "abfss://logs@account.dfs.core.windows.net"
 
 
 def raised(function: Callable[[], object]) -> OSError:
@@ -78,32 +95,52 @@ def raised(function: Callable[[], object]) -> OSError:
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "answer"),
+    ("bucket", "status", "body", "answer"),
     [
-        (503, error("SlowDown"), Answer.AWAY),
-        (500, "", Answer.AWAY),
-        (429, "", Answer.AWAY),
+        (S3, 503, error("SlowDown"), Answer.AWAY),
+        (S3, 500, "", Answer.AWAY),
+        (S3, 429, "", Answer.AWAY),
         # The connection was too slow for S3, which calls that a bad request.
-        (400, error("RequestTimeout"), Answer.AWAY),
+        (S3, 400, error("RequestTimeout"), Answer.AWAY),
         # "409 Conflict" is no "412 Precondition Failed": another write is under way.
-        (409, error("ConditionalRequestConflict"), Answer.AWAY),
+        (S3, 409, error("ConditionalRequestConflict"), Answer.AWAY),
         # Of a load balancer that has no store at the moment: that is not "there is no object".
-        (404, "", Answer.AWAY),
-        (404, error("NoSuchKey"), Answer.GONE),
-        (404, error("NoSuchBucket"), Answer.OTHER),
-        (403, error("SignatureDoesNotMatch"), Answer.REFUSED),
-        (403, error("RequestTimeTooSkewed"), Answer.REFUSED),
-        (400, error("ExpiredToken"), Answer.REFUSED),
-        (400, error("AuthorizationHeaderMalformed"), Answer.OTHER),
-        (501, error("NotImplemented"), Answer.OTHER),
-        (301, error("PermanentRedirect"), Answer.OTHER),
+        (S3, 404, "", Answer.AWAY),
+        (S3, 404, error("NoSuchKey"), Answer.GONE),
+        (S3, 404, error("NoSuchBucket"), Answer.OTHER),
+        (S3, 403, error("SignatureDoesNotMatch"), Answer.REFUSED),
+        (S3, 403, error("RequestTimeTooSkewed"), Answer.REFUSED),
+        (S3, 400, error("ExpiredToken"), Answer.REFUSED),
+        (S3, 400, error("AuthorizationHeaderMalformed"), Answer.OTHER),
+        (S3, 501, error("NotImplemented"), Answer.OTHER),
+        (S3, 301, error("PermanentRedirect"), Answer.OTHER),
+        (GOOGLE, 429, error("SlowDown"), Answer.AWAY),
+        (GOOGLE, 503, error("ServiceUnavailable"), Answer.AWAY),
+        (GOOGLE, 404, "", Answer.AWAY),
+        (GOOGLE, 404, error("NoSuchKey"), Answer.GONE),
+        (GOOGLE, 404, error("NoSuchBucket"), Answer.OTHER),
+        (GOOGLE, 401, error("AuthenticationRequired"), Answer.REFUSED),
+        (GOOGLE, 403, error("AccessDenied"), Answer.REFUSED),
+        (GOOGLE, 400, error("InvalidArgument"), Answer.OTHER),
+        (AZURE, 503, error("ServerBusy"), Answer.AWAY),
+        (AZURE, 500, error("OperationTimedOut"), Answer.AWAY),
+        (AZURE, 409, error("ContainerBeingDeleted"), Answer.AWAY),
+        (AZURE, 404, "", Answer.AWAY),
+        (AZURE, 404, error("BlobNotFound"), Answer.GONE),
+        (AZURE, 404, error("ContainerNotFound"), Answer.OTHER),
+        # Also for a clock that is wrong.
+        (AZURE, 403, error("AuthenticationFailed"), Answer.REFUSED),
+        (AZURE, 403, error("AuthorizationPermissionMismatch"), Answer.REFUSED),
+        (AZURE, 401, error("InvalidAuthenticationInfo"), Answer.REFUSED),
+        (AZURE, 409, error("BlobImmutableDueToPolicy"), Answer.REFUSED),
+        (AZURE, 400, error("InvalidHeaderValue"), Answer.OTHER),
     ],
 )
 def test_each_answer_is_taken_for_what_it_is(
-    store: Answering, status: int, body: str, answer: Answer
+    store: Answering, bucket: str, status: int, body: str, answer: Answer
 ) -> None:
     store.status, store.body = status, body
-    client = ObjectsClient.of_bucket("logs")
+    client = ObjectsClient.of_bucket(bucket)
     for ask in (
         lambda: client.get("key"),
         lambda: client.get_range("key", 0, 1),
@@ -112,7 +149,7 @@ def test_each_answer_is_taken_for_what_it_is(
     ):
         said = raised(ask)
         assert answer_of(said) is answer
-        assert said.filename == "s3://logs/key"
+        assert said.filename == f"{bucket}/key"
         # Not the client's screenfuls above it in a traceback.
         assert said.__suppress_context__
         code = re.search("<Code>(.*)</Code>", body)
@@ -120,12 +157,28 @@ def test_each_answer_is_taken_for_what_it_is(
             assert f"{code[1]}: as it says (HTTP {status})" in str(said)
 
 
+@pytest.mark.parametrize(
+    ("bucket", "status", "code"),
+    [
+        (S3, 412, "PreconditionFailed"),
+        (GOOGLE, 412, "PreconditionFailed"),
+        (AZURE, 409, "BlobAlreadyExists"),
+        (AZURE, 412, "ConditionNotMet"),
+    ],
+)
+def test_that_there_is_an_object_is_told_from_a_request_under_way(
+    store: Answering, bucket: str, status: int, code: str
+) -> None:
+    store.status, store.body = status, error(code)
+    client = ObjectsClient.of_bucket(bucket)
+    assert isinstance(raised(lambda: client.create("key", b"data")), FileExistsError)
+
+
 def test_a_condition_that_is_refused_is_no_work_of_another_writer_where_none_was_set(
     store: Answering,
 ) -> None:
     store.status, store.body = 412, error("PreconditionFailed")
-    client = ObjectsClient.of_bucket("logs")
-    assert isinstance(raised(lambda: client.create("key", b"data")), FileExistsError)
+    client = ObjectsClient.of_bucket(S3)
     assert raised(lambda: client.replace("key", b"data")).errno == errno.EIO
 
 
@@ -133,26 +186,84 @@ def test_a_deletion_of_which_a_part_failed_is_made_again(store: Answering) -> No
     head = '<?xml version="1.0" encoding="UTF-8"?>'
     failed = "<Error><Key>b</Key><Code>InternalError</Code><Message>again</Message></Error>"
     store.body = f"{head}<DeleteResult>{failed}</DeleteResult>"
-    client = ObjectsClient.of_bucket("logs")
+    client = ObjectsClient.of_bucket(S3)
     said = raised(lambda: client.delete(["a", "b"]))
     assert answer_of(said) is Answer.AWAY
     assert "InternalError: again:" in str(said)
 
 
-def test_a_store_without_conditions_is_refused_at_once(store: Answering) -> None:
+@pytest.mark.parametrize(
+    ("status", "answer"), [(503, Answer.AWAY), (429, Answer.AWAY), (403, Answer.REFUSED)]
+)
+def test_one_deletion_of_many_is_told_by_its_own_status(
+    store: Answering, status: int, answer: Answer
+) -> None:
+    """Azure answers to each in a part of one answer; 404 is in `tests.wal.test_objects`."""
+    store.status = 202
+    store.headers = {"Content-Type": "multipart/mixed; boundary=b"}
+    parts = [
+        f"--b\r\nContent-Type: application/http\r\nContent-ID: {number}\r\n\r\n"
+        f"HTTP/1.1 {code} As it says\r\n\r\n"
+        for number, code in enumerate((202, status))
+    ]
+    store.body = "\r\n".join(parts) + "\r\n--b--\r\n"
+    client = ObjectsClient.of_bucket(AZURE)
+    said = raised(lambda: client.delete(["a", "b"]))
+    assert answer_of(said) is answer
+    assert f"As it says (code: {status})" in str(said)
+
+
+def test_folders_in_which_nothing_is_left_are_not_told(store: Answering) -> None:
+    """As of Azure with a hierarchical namespace."""
+
+    def blobs(text: str) -> str:
+        head = "<EnumerationResults><Prefix></Prefix><MaxResults>5000</MaxResults>"
+        return f"{head}<Blobs>{text}</Blobs><NextMarker /></EnumerationResults>"
+
+    def blob(name: str, kind: str) -> str:
+        return (
+            f"<Blob><Name>{name}</Name><Properties><Last-Modified>Mon, 30 Nov 2026 00:00:00 GMT"
+            "</Last-Modified><Content-Length>1</Content-Length><Content-Type>a/b</Content-Type>"
+            f"<Etag>1</Etag><ResourceType>{kind}</ResourceType></Properties></Blob>"
+        )
+
+    folders = ("app/empty/", "app/full/")
+    store.bodies = {
+        "delimiter": blobs("".join(f"<BlobPrefix><Name>{f}</Name></BlobPrefix>" for f in folders)),
+        "empty": blobs(blob("app/empty/folder", "directory")),
+        "full": blobs(blob("app/full/folder", "directory") + blob("app/full/a@0", "file")),
+    }
+    client = ObjectsClient.of_bucket(AZURE)
+    assert client.level("app") == ([], ["app/full"])
+    fs = ObjectFileSystem(client, AZURE)
+    assert not fs.is_folder("/app/empty")
+    assert fs.is_folder("/app/full")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "condition"),
+    [
+        (S3, "If-None-Match: *"),
+        (GOOGLE, "x-goog-if-generation-match: 0"),
+        (AZURE, "If-None-Match: *"),
+    ],
+)
+def test_a_store_without_conditions_is_refused_at_once(
+    store: Answering, bucket: str, condition: str
+) -> None:
     store.status = 501
     store.body = error("NotImplemented", "A header you provided is not implemented")
-    fs = ObjectFileSystem(ObjectsClient.of_bucket("logs"), "s3://logs")
+    fs = ObjectFileSystem(ObjectsClient.of_bucket(bucket), bucket)
     said = raised(lambda: fs.check_conditions("/app"))
-    assert re.search(
-        r"has no conditions .* says 'NotImplemented: A header .* no log is kept there", str(said)
-    )
+    assert f"has no conditions ({condition}), and says 'NotImplemented: A header" in str(said)
+    assert "no log is kept there" in str(said)
     assert store.asked == 1
+    assert str(pickle.loads(pickle.dumps(said))) == str(said)
 
 
 def test_a_refusal_names_the_address_and_the_credentials(store: Answering) -> None:
     store.status, store.body = 403, error("AccessDenied")
-    fs = ObjectFileSystem(ObjectsClient.of_bucket("logs"), "s3://logs")
+    fs = ObjectFileSystem(ObjectsClient.of_bucket(S3), "s3://logs")
     text = (
         "^folder s3://logs/app cannot be written: .*AccessDenied.*; give this program credentials"
     )
@@ -169,12 +280,20 @@ def test_why_a_connection_fails_is_said(
 ) -> None:
     (port,) = free_ports(1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://127.0.0.1:{port}")
-    said = raised(lambda: ObjectsClient.of_bucket("logs").get("key"))
+    said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
     assert str(said).endswith("Connection refused: 's3://logs/key'")
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.url.replace("http", "https"))
-    said = raised(lambda: ObjectsClient.of_bucket("logs").get("key"))
+    said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
     assert "InvalidMessage InvalidContentType" in str(said)
     assert answer_of(said) is Answer.AWAY
+
+
+def test_an_emulator_of_google_is_given_as_its_own_clients_take_it(
+    store: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "localhost:1")
+    said = raised(lambda: ObjectsClient.of_bucket(GOOGLE))
+    assert "STORAGE_EMULATOR_HOST is 'localhost:1', and not of the form https" in str(said)
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "http://", "s3.example.com"])
@@ -182,15 +301,70 @@ def test_an_endpoint_is_an_address_with_its_scheme(
     store: Answering, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    assert f"AWS_ENDPOINT_URL is {endpoint!r}" in str(raised(lambda: ObjectsClient.of_bucket("x")))
+    assert f"AWS_ENDPOINT_URL is {endpoint!r}" in str(raised(lambda: ObjectsClient.of_bucket(S3)))
 
 
 def test_missing_credentials_are_said(store: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    said = raised(lambda: ObjectsClient.of_bucket("logs").get("key"))
+    said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
     assert "there are no credentials in the environment (AWS_ACCESS_KEY_ID and" in str(said)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.url)
     store.status = 403
-    said = raised(lambda: ObjectsClient.of_bucket("logs").get("key"))
+    said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
     assert "there are no credentials in the environment (AWS_ACCESS_KEY_ID and" in str(said)
+
+
+def test_missing_credentials_of_google_and_azure_are_said(
+    store: Answering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GCE_METADATA_HOST", store.url.removeprefix("http://"))
+    monkeypatch.setenv("GCE_METADATA_IP", store.url.removeprefix("http://"))
+    store.status = 404
+    said = raised(lambda: ObjectsClient.of_bucket(GOOGLE).get("key"))
+    assert "there are no credentials in the environment (GOOGLE_APPLICATION_CRED" in str(said)
+    assert answer_of(said) is Answer.REFUSED
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.setenv("AZURE_MSI_ENDPOINT", f"{store.url}/metadata/identity/oauth2/token")
+    store.status = 400
+    said = raised(lambda: ObjectsClient.of_bucket(AZURE).get("key"))
+    assert "there are no credentials in the environment (AZURE_STORAGE_ACCOUNT_K" in str(said)
+    assert answer_of(said) is Answer.REFUSED
+
+
+@pytest.mark.parametrize("status", [400, 401, 503])
+def test_credentials_that_give_no_token_are_said(
+    store: Answering, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.setenv("AZURE_CLIENT_ID", "client")
+    monkeypatch.setenv("AZURE_CLIENT_SECRET", "secret")
+    monkeypatch.setenv("AZURE_TENANT_ID", "tenant")
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", store.url)
+    store.status = status
+    store.body = '{"error": "invalid_client", "error_description": "AADSTS7000215: the secret."}'
+    said = raised(lambda: ObjectsClient.of_bucket(AZURE).get("key"))
+    assert answer_of(said) is (Answer.AWAY if status == 503 else Answer.REFUSED)
+    assert status == 503 or "credentials are not taken: AADSTS7000215: the secret." in str(said)
+
+
+def test_a_connection_string_of_azure_holds_for_its_account(
+    store: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    monkeypatch.delenv("AZURE_STORAGE_ENDPOINT")
+    text = f"AccountName=account;AccountKey=a2V5;BlobEndpoint={store.url}/"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    store.status, store.body = 404, error("BlobNotFound")
+    assert isinstance(raised(lambda: ObjectsClient.of_bucket(AZURE).get("key")), FileNotFoundError)
+    text = f"BlobEndpoint={store.url};SharedAccessSignature=sv=2023&sig=a%3D"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    assert isinstance(raised(lambda: ObjectsClient.of_bucket(AZURE).get("key")), FileNotFoundError)
+    store.asked = 0
+    other = "abfss://logs@another.dfs.core.windows.net"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=account;AccountKey=a2V5")
+    monkeypatch.setenv("AZURE_MSI_ENDPOINT", f"{store.url}/metadata/identity/oauth2/token")
+    said = raised(lambda: ObjectsClient.of_bucket(other).get("key"))
+    assert "there are no credentials in the environment" in str(said)

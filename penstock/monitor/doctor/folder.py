@@ -29,6 +29,7 @@ from penstock.wal import (
     is_shared,
     locate,
     normal_address,
+    object_store_help,
 )
 
 _WRITES = 16
@@ -148,10 +149,7 @@ def _change(address: str) -> str:
             "let HADOOP_CONF_DIR name the cluster's configuration folder"
         )
     if is_on_objects(address):
-        return (
-            "mend the address (spark.penstock.wal.dir, s3://bucket/folder), endpoint, region and "
-            "credentials in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID)"
-        )
+        return f"spark.penstock.wal.dir: {object_store_help(address)}"
     return "let spark.penstock.wal.dir name a folder on a disk that this user may write to"
 
 
