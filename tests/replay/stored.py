@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,28 @@ from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import ReceivedBlockTracker
-from penstock.wal import LogOptions
+from penstock.wal import LogOptions, locate
 from tests.tracker.ledger_cases import LOG_OPTIONS, add
 
 BEGIN_MS = 1_000_000
 
 
 class Stored:
-    """The stream ``clicks``, number 0: real logs and a real ledger."""
+    """The stream ``clicks``, number 0: real logs and a real ledger.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: For all that it has.
+        address: Where its logs are kept, if not in this folder.
+    """
+
+    def __init__(self, folder: Path, address: str = "") -> None:
         self.folder = folder / "checkpoint"
+        self._logs = address or str(self.folder)
         self.clock = ManualClock(BEGIN_MS)
         self._memory_dir = str(folder)
+        fs, path = locate(os.path.join(self._logs, LEDGER))
         self._ledger = ReceivedBlockTracker.recover(
-            (), str(self.folder / LEDGER), options=LOG_OPTIONS, clock=self.clock
+            (), path, fs=fs, options=LOG_OPTIONS, clock=self.clock
         )
         self._ledger.register_streams({"clicks": 0}, ())
         self._store: BlockStore | None = None
@@ -45,7 +53,7 @@ class Stored:
             stream_id=0,
             attempt=attempt,
             host="here",
-            log_folder=str(self.folder / BLOCKS / f"0-{attempt}"),
+            log_folder=os.path.join(self._logs, BLOCKS, f"0-{attempt}"),
             memory_name=f"memory-{attempt}",
             options=BlockStoreOptions(
                 memory_dir=self._memory_dir,

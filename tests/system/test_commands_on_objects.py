@@ -1,0 +1,71 @@
+"""The commands on each of the three object stores, each as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter
+from tests.bounds import HANG_S
+from tests.replay.stored import Stored
+from tests.services.object_stores import MOSTLY_S3, make_server
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+
+def command(*arguments: str, code: int = 0) -> str:
+    found = subprocess.run(
+        [sys.executable, "-m", "penstock", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+    )
+    assert found.returncode == code, found.stderr
+    return found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("kind", MOSTLY_S3)
+def test_the_commands_take_these_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    server = make_server(kind, tmp_path / "store")
+    server.start()
+    try:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        address = f"{server.authority}/app"
+        stored = Stored(tmp_path, address)
+        for number in range(9):
+            stored.put(*(b"%d" % n for n in range(number * 10, number * 10 + 10)))
+        # While it is written.
+        assert _replayed(address) == [str(n) for n in range(90)]
+        stored.close()
+        place = DeadLetterPlace(f"{address}/deadLetters", 0, "a" * 32, "Gauge", "here")
+        writer = DeadLetterWriter(place, tell=lambda message, error: None)
+        writer.add(b"bad", ValueError("no number"), "bad")
+        assert writer.write()
+        writer.close()
+        assert "no number" in command("dead-letters", address, "list")
+        log = command("wal", "check", address, code=2).partition("below it are ")[2].split(",")[0]
+        assert log.startswith(f"{server.authority}/app/")
+        command("wal", "check", log)
+        command("wal", "dump", log)
+        command("wal", "repair", log)
+        assert _replayed(address) == [str(n) for n in range(90)]
+        told = command("doctor", "--folder", f"{address}/new")
+        assert "can be written to" in told
+        for name, value in server.of_a_stranger().items():
+            monkeypatch.setenv(name, value)
+        assert "credentials" in command("doctor", "--folder", f"{address}/new", code=1)
+    finally:
+        server.stop()
+
+
+def _replayed(address: str) -> list[Any]:
+    lines = command("replay", address, "--stream", "clicks").splitlines()
+    return [json.loads(line)["value"] for line in lines]
