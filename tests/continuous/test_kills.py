@@ -95,7 +95,7 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
 @pytest.mark.parametrize(
     ("seed", "master", "runs"),
     [
-        (5, "local[7]", 2),
+        (5, "local[7]", 1),
         pytest.param(7, "local[7]", 5, marks=pytest.mark.exhaustive),
         pytest.param(6, "local-cluster[2,4,1024]", 5, marks=pytest.mark.exhaustive),
     ],

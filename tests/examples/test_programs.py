@@ -93,7 +93,7 @@ def wait_for_count(program: Run, count: int) -> None:
     program.wait_for_line(so_far, BOUND_S)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # CI runs those of docs/writing-receivers.md.
 def test_generators_of_kernel_counters_and_of_a_file(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -21,7 +21,8 @@ import pytest
 from tests.bounds import HANG_S
 from tests.monitor.asking import until
 
-pytestmark = pytest.mark.slow
+# What CI asks of the REST API is in test_rest.py.
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slow]
 
 WAIT_S = HANG_S
 NOT_THERE = (404, 501)
@@ -183,7 +184,6 @@ def dict_of_all(shapes: list[Any]) -> Any:
     return [json.loads(text) for text in sorted({json.dumps(found) for found in shapes})]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("failed", [False, True])
 @pytest.mark.parametrize("path", ENDPOINTS)
@@ -198,7 +198,6 @@ def test_fields_and_types_are_those_of_spark(
     assert shape(told(ours)) == shape(told(spark))
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("path", MISSING)
 def test_what_there_is_none_of_is_answered_as_spark_does(
@@ -212,7 +211,6 @@ def test_what_there_is_none_of_is_answered_as_spark_does(
     assert status(ours) == status(spark)
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]) -> None:
     spark, ours = both
@@ -226,7 +224,6 @@ def test_values_that_follow_from_the_program_are_equal(both: tuple[Asked, Asked]
     assert ours.get("receivers/0")["isActive"] is spark.get("receivers/0")["isActive"] is True
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_gauges_of_streams_are_in_the_metrics_of_spark(both: tuple[Asked, Asked]) -> None:
     spark, ours = both
@@ -251,7 +248,6 @@ def are_of_one_batch(found: dict[str, Any]) -> bool:
     return in_order and found[f"{last}totalDelay"] == ended - submitted
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_page_of_spark_leads_to_that_of_the_program(both: tuple[Asked, Asked]) -> None:
     _, ours = both
