@@ -66,7 +66,6 @@ file                holds
 `block_generator`   records to blocks: its life and its clock
 `storing`           `store`, its bulk path, and `storeFrom`
 `intake`            records that wait where `store` is not to wait; which of them are dropped
-`intake_storing`    `store` into the intake, and from there on into blocks
 `bulk`              bulk calls, cut into pieces
 `framing`           bytes of a source, cut into records
 `assembler`         the open block

@@ -8,7 +8,7 @@ What must hold
 * Records of one thread keep their order, and blocks are stored and reported in the order in which
   they were sealed (I5): one thread writes the log, one thread reports, one report at a time.
 * What waits is bounded (I7): the pending chunk, the open block, the queue of sealed blocks. When
-  the queue or the arena is full, `store` waits, or an `intake` takes what comes.
+  the queue or the arena is full, `store` waits, or its `intake` drops.
 * A failure to store or to report that may pass never ends the push path. It is told to the driver,
   tried again with back-off, and nothing is acknowledged meanwhile. (In the original the push thread
   dies of its first failure and the buffer grows without end.) One that cannot pass ends the
@@ -66,8 +66,7 @@ from penstock.receiver.door import (
     ReceiverStoppedError,
     StoreDoor,
 )
-from penstock.receiver.intake import Intake, WhenFull
-from penstock.receiver.intake_storing import IntakeStoring
+from penstock.receiver.intake import Intake, IntakeStoring, WhenFull
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, BlocksRefusedError
 from penstock.receiver.rate_limiter import (
     RateLimiter,
@@ -102,8 +101,7 @@ _HELD_UP_S = 0.01
 
 
 _LAST_BLOCKS_S = 5.0
-"""What is left of a stop's time for the last blocks, or half of it, when what waits in the intake
-is given up."""
+"""What is kept of a stop's time for the last blocks, or half of it."""
 
 _REST_S = 1.0
 """How often it is looked for records where none seem to come."""
@@ -139,7 +137,7 @@ class BlockGeneratorStatistics:
     waited_for_queue_s: float
     waited_for_memory_s: float
     records_discarded: int
-    records_dropped: int = 0
+    records_dropped: int
 
 
 @dataclass(frozen=True)
@@ -155,6 +153,7 @@ class RateUsage:
         bytes: Bytes that passed.
         pipe: What the threads waited for, where it was asked for.
         byte_waited_s: As `waited_s`, for the rate of bytes.
+        dropped: Records that were dropped, since they came faster than they passed.
     """
 
     records: int
@@ -164,6 +163,7 @@ class RateUsage:
     bytes: int
     pipe: PipeReading | None = None
     byte_waited_s: float = 0.0
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,6 @@ class BlockGenerator:
         clock: For the block interval.
         letters: Keeps the records that are discarded, and is closed at the end; None: they are
             lost.
-        on_dropped: Takes how many records were dropped so far, before `report` is called for a
-            block that was stored later.
 
     Attributes:
         is_resting: Nothing has come for an interval: what `read_rate_usage` says stays the same.
@@ -233,7 +231,6 @@ class BlockGenerator:
         on_error: Callable[[str, BaseException], None],
         clock: Clock | None = None,
         letters: DeadLetterWriter | None = None,
-        on_dropped: Callable[[int], None] = lambda records: None,
     ) -> None:
         self.stream_id = stream_id
         self._limiter = limiter
@@ -251,17 +248,12 @@ class BlockGenerator:
                 pauses=options.pauses_over_budget,
             )
         self._discards = Discards(on_error, self._clock.monotonic_s, letters, meter)
-        self._intake: Intake | None = None
-        if options.when_full is not WhenFull.BLOCK:
-            self._intake = Intake(
-                *(options.when_full, options.waiting_bytes, on_error, on_dropped),
-                self._clock.monotonic_s,
-            )
+        self._intake = Intake(options.when_full, options.waiting_bytes, self._clock.monotonic_s)
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
             stream_id,
             block_store,
-            report if self._intake is None else self._reporting(self._intake, report),
+            report,
             options.queue_size,
             on_error,
             options.report_bytes,
@@ -304,7 +296,7 @@ class BlockGenerator:
         )
         self._storing = (
             Storing(*given)
-            if self._intake is None
+            if options.when_full is WhenFull.BLOCK
             else IntakeStoring(self._intake, on_error, *given)
         )
         own = self.open_door()
@@ -351,10 +343,9 @@ class BlockGenerator:
         """
         deadline = time.monotonic() + timeout_s
         if self._state is BlockGeneratorState.ACTIVE:
-            drained_by = deadline - min(_LAST_BLOCKS_S, timeout_s / 2)
-            self._storing.drain(
-                lambda: time.monotonic() < drained_by and not self._pipeline.is_given_up()
-            )
+            # The last blocks, too, take some of the time.
+            by_s = deadline - min(_LAST_BLOCKS_S, timeout_s / 2)
+            self._storing.drain(lambda: time.monotonic() < by_s and not self.is_over())
         if not self._move(BlockGeneratorState.ACTIVE, BlockGeneratorState.STOPPED_ADDING_DATA):
             _log.warning(
                 "cannot stop the block generator of stream %d: it is %s",
@@ -367,7 +358,6 @@ class BlockGenerator:
         self._stopping.set()
         self.seal_soon()
         self.give_up_within(timeout_s)
-        self._storing.end(timeout_s)
         sealed = self._seal_last(deadline)
         self._state = BlockGeneratorState.STOPPED_GENERATING_BLOCKS
         drained = self._pipeline.drain() and sealed
@@ -420,21 +410,12 @@ class BlockGenerator:
         finally:
             lock.release()
             self._discards.tell_rest(at_once=True)
-            if self._intake is not None:
-                self._intake.tell(at_once=True)
+            self._tell_dropped(at_once=True)
         return True
 
-    @staticmethod
-    def _reporting(
-        intake: Intake, report: Callable[[tuple[ReceivedBlockInfo, ...]], None]
-    ) -> Callable[[tuple[ReceivedBlockInfo, ...]], None]:
-        """Return a `report` that tells first how many records were dropped."""
-
-        def report_both(blocks: tuple[ReceivedBlockInfo, ...]) -> None:
-            intake.report()
-            report(blocks)
-
-        return report_both
+    def _tell_dropped(self, *, at_once: bool = False) -> None:
+        if (news := self._intake.news(at_once=at_once)) is not None:
+            self._on_error(str(news), news)
 
     def flush(self, stored: Callable[[], None]) -> None:
         """Seal what was taken; `stored` is called when it is durable and acknowledged, in order.
@@ -445,6 +426,11 @@ class BlockGenerator:
             self._assembler.flush_pending()
             self._assembler.mark(None, stored)
             self._assembler.seal()
+
+    @property
+    def dropped(self) -> int:
+        """How many records were dropped, since they came faster than they passed."""
+        return self._intake.dropped
 
     def is_over(self) -> bool:
         """Tell whether nothing that waits will become durable any more."""
@@ -524,6 +510,7 @@ class BlockGenerator:
             rates.bytes_charged,
             self._read_pipe(found, rates) if with_pipe else None,
             rates.waited_for_byte_rate_s,
+            found.records_dropped,
         )
 
     def _read_pipe(
@@ -546,7 +533,7 @@ class BlockGenerator:
             room_s=pipeline.told_waits.read(),
             driver_s=pipeline.driver_waits.read(),
             busy_s=time.process_time(),
-            open_records=self._assembler.open_records() + self._waiting_records(),
+            open_records=self._assembler.open_records() + self._intake.records,
             queued_blocks=queued,
             stored_blocks=stored,
             blocks=found.blocks_reported,
@@ -567,9 +554,6 @@ class BlockGenerator:
             discarded=found.records_discarded,
         )
 
-    def _waiting_records(self) -> int:
-        return 0 if self._intake is None else self._intake.records
-
     def seal_soon(self) -> None:
         """Have the open block sealed now, and not at the end of its interval; never waits."""
         self._seal_now.set()
@@ -584,8 +568,7 @@ class BlockGenerator:
             if self._stopping.is_set():
                 return
             self._discards.tell_rest()
-            if self._intake is not None:
-                self._intake.tell()
+            self._tell_dropped()
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
             sealed = self._pipeline.blocks_sealed
@@ -599,9 +582,7 @@ class BlockGenerator:
                     self._on_error("Error in sealing a block", error)
                 fails = True
             else:
-                is_busy = self._discards.is_busy or (
-                    self._intake is not None and self._intake.is_busy
-                )
+                is_busy = self._discards.is_busy or self._intake.is_busy
                 if rested := self._pipeline.blocks_sealed == sealed and not is_busy:
                     self._rest()
 
@@ -646,5 +627,5 @@ class BlockGenerator:
             waited_for_queue_s=pipeline.room_waits.read(),
             waited_for_memory_s=assembler.memory_waits.read(),
             records_discarded=self._discards.count,
-            records_dropped=0 if self._intake is None else self._intake.dropped,
+            records_dropped=self._intake.dropped,
         )

@@ -335,7 +335,6 @@ class ReceiverLaunch:
         storage: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         on_error: Callable[[str, BaseException], None],
-        on_dropped: Callable[[int], None] = lambda records: None,
     ) -> BlockGenerator:
         """Make the block generator; it is not started.
 
@@ -347,7 +346,6 @@ class ReceiverLaunch:
             report: Reports blocks to the tracker; returns once they are in the driver log. Raises
                 `BlocksRefusedError` when asking again does not help, and anything else when it may.
             on_error: Notified of trouble.
-            on_dropped: Takes how many records were dropped since the attempt began.
 
         Raises:
             DroppingRefusedError: See `policy_of`.
@@ -375,7 +373,6 @@ class ReceiverLaunch:
                 waiting_bytes=settings.waiting_bytes,
             ),
             on_error=on_error,
-            on_dropped=on_dropped,
             letters=None if letters is None else DeadLetterWriter(letters, on_error),
         )
 

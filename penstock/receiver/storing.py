@@ -172,7 +172,7 @@ def _inside(door: StoreDoor, ack: Callable[[], None] | None) -> AbstractContextM
     return door.acknowledged
 
 
-def valid_of(
+def _valid_of(
     data: Any,
     validation: Validation,
     discard: Callable[[Exception, Callable[[], Any]], None],
@@ -185,7 +185,7 @@ def valid_of(
             if error is None:
                 yield record
             else:
-                discard(error, partial(itself, record))
+                discard(error, partial(_itself, record))
 
     def of_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         failures = validation.failures(batch)
@@ -204,8 +204,7 @@ def valid_of(
     return list(of_records(data)) if isinstance(data, list) else of_records(data)
 
 
-def itself(record: Any) -> Any:
-    """Return it."""
+def _itself(record: Any) -> Any:
     return record
 
 
@@ -213,17 +212,16 @@ Letter: TypeAlias = tuple[BaseException, Callable[[], Any], "int | None"]
 """As for `Discards.add`."""
 
 
-def parts_of(data: Any) -> tuple[Any, list[Letter]]:
+def _parts_of(data: Any) -> tuple[Any, list[Letter]]:
     """Return the records of a bulk call, and its letters."""
     if not isinstance(data, WithLetters):
         return data, []
     return data.records, [
-        (as_error(reason), partial(itself, each), None) for each, reason in data.letters
+        (_as_error(reason), partial(_itself, each), None) for each, reason in data.letters
     ]
 
 
-def as_error(reason: str | Exception) -> Exception:
-    """Return why something is discarded as an error."""
+def _as_error(reason: str | Exception) -> Exception:
     return InvalidRecordError(reason) if isinstance(reason, str) else reason
 
 
@@ -287,9 +285,6 @@ class Storing:
         Args:
             may_wait: No ends it.
         """
-
-    def end(self, timeout_s: float) -> None:
-        """Join that thread, when every door is closed and the limiter stopped."""
 
     def close(self) -> None:
         """Close every door."""
@@ -420,13 +415,13 @@ class Storing:
         self._encoded(position)
         _check_ack(ack)
 
-        records, letters = parts_of(data)
+        records, letters = _parts_of(data)
         # What gives them may use one object again and again.
-        kept = copy.deepcopy if isinstance(records, Iterator) else itself
+        kept = copy.deepcopy if isinstance(records, Iterator) else _itself
 
         def discard(error: Exception, record: Callable[[], Any]) -> None:
             if position is not None:
-                letters.append((error, partial(itself, kept(record())), None))
+                letters.append((error, partial(_itself, kept(record())), None))
                 return
             self._lease(door, 1)
             with self._assembler.lock:
@@ -435,7 +430,7 @@ class Storing:
                     self._discards.add(error, record)
                 self._assembler.bound_letters()
 
-        valid = valid_of(records, validation, discard)
+        valid = _valid_of(records, validation, discard)
         self._store_bulk(door, valid, position, ack, None, letters)
 
     def _discard(
@@ -447,7 +442,7 @@ class Storing:
         ack: Callable[[], None] | None = None,
     ) -> None:
         """See `penstock.receiver.Receiver.discard`."""
-        error = as_error(reason)
+        error = _as_error(reason)
         encoded = self._encoded(position)
         _check_ack(ack)
         self._check_thread()
@@ -605,7 +600,7 @@ class Storing:
         encoded = self._encoded(position)
         _check_ack(ack)
         if letters is None:
-            data, letters = parts_of(data)
+            data, letters = _parts_of(data)
         pieces = (
             pieces_of(data, self._assembler)
             if framing is None
@@ -775,9 +770,9 @@ class Storing:
             raise ValueError(f"framing={framing!r} is not accepted: one of {accepted}") from None
         return _KINDS[how], frame_reader(how, self._assembler.max_record_bytes)
 
-    def _letters_of(self, reader: FrameReader) -> list[Letter]:
-        """Return what the reader dropped."""
-        return [
+    def _account_dropped(self, reader: FrameReader, letters: list[Letter] | None = None) -> None:
+        """Discard what the reader dropped; put it to `letters` instead, if there are some."""
+        dropped: list[Letter] = [
             (
                 CutRecordError(found.size)
                 if found.is_cut
@@ -787,10 +782,6 @@ class Storing:
             )
             for found in reader.take_dropped()
         ]
-
-    def _account_dropped(self, reader: FrameReader, letters: list[Letter] | None = None) -> None:
-        """Discard what the reader dropped; put it to `letters` instead, if there are some."""
-        dropped = self._letters_of(reader)
         if letters is not None:
             letters += dropped
         elif dropped:

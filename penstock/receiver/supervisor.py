@@ -46,6 +46,7 @@ from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,
     Message,
+    ReceivedBlockInfo,
     Refused,
     Registered,
     RegisterReceiver,
@@ -382,9 +383,8 @@ class ReceiverSupervisor:
             self._host,
             first_block_number=first_block_number,
             storage=self._open_storage(),
-            report=self._tracker.add_blocks,
+            report=self._add_blocks,
             on_error=self._push_error,
-            on_dropped=self._tracker.report_dropped,
         )
         generator.start()
         self._generator = generator
@@ -553,6 +553,7 @@ class ReceiverSupervisor:
             self._stop_receiver()
         self._rate_status.stop(self._bounds.abandon_s)
         drain_error = self._drain(exit_report)
+        self._report_dropped()
         if drain_error is not None and exit_report.kind not in _OUT_OF_REACH:
             text = f"The last blocks of receiver {self.stream_id} could not be stored"
             self.report_error(text, drain_error)
@@ -710,7 +711,17 @@ class ReceiverSupervisor:
                 source_lag_ms=self._receiver._source_lag_ms(),
             )
             usage = replace(usage, pipe=pipe)
+        self._report_dropped()
         self._tracker.report_rate_status(usage, version, self._clock.monotonic_s(), is_held=is_held)
+
+    def _report_dropped(self) -> None:
+        if self._generator is not None and (dropped := self._generator.dropped):
+            self._tracker.report_dropped(dropped)
+
+    def _add_blocks(self, blocks: tuple[ReceivedBlockInfo, ...]) -> None:
+        # First: what is missing before a block is known when the block is.
+        self._report_dropped()
+        self._tracker.add_blocks(blocks)
 
     def _push_error(self, message: str, error: BaseException) -> None:
         """The generator has trouble; it goes on by itself, but for two troubles."""

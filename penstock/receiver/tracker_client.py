@@ -44,8 +44,8 @@ class TrackerClient:
     """Talks to the tracker on behalf of one attempt. Usable from any thread.
 
     After a reconnect the client first says the registration again, if there is one, so that the
-    tracker can send to it, and the addresses and the count of dropped records, which may have been
-    on their way. `_lock` guards the connection, whether there is a registration, and the addresses.
+    tracker can send to it, and the addresses, which may have been on their way. `_lock` guards the
+    connection, whether there is a registration, and the addresses.
     """
 
     def __init__(self, registration: RegisterReceiver) -> None:
@@ -55,7 +55,6 @@ class TrackerClient:
         self._connection: Client | None = None
         self._registered = False
         self._addresses: tuple[str, ...] = ()
-        self._dropped = 0
 
     def connect(
         self,
@@ -70,12 +69,7 @@ class TrackerClient:
         def hello() -> Sequence[Message]:
             if not self._registered:
                 return []
-            told: list[Message] = [self._registration]
-            if self._addresses:
-                told.append(self._report_of_addresses())
-            if self._dropped:
-                told.append(self._report_of_dropped())
-            return told
+            return [self._registration, *([self._report_of_addresses()] if self._addresses else [])]
 
         settings = launch.settings
         connection = Client(
@@ -186,16 +180,12 @@ class TrackerClient:
         return ReportAddresses(mine.stream_id, mine.attempt, self._addresses)
 
     def report_dropped(self, records: int) -> None:
-        """Tell how many records were dropped so far. Never raises; a reconnect tells it again."""
-        self._dropped = records
+        """Tell how many records were dropped so far. Never raises; the next report makes up."""
+        mine = self._registration
         try:
-            self.connection.send(self._report_of_dropped())
+            self.connection.send(ReportDropped(mine.stream_id, mine.attempt, records))
         except (WireError, IllegalStateError) as failure:
             logger.debug("the dropped records were not reported: %s", failure)
-
-    def _report_of_dropped(self) -> ReportDropped:
-        mine = self._registration
-        return ReportDropped(mine.stream_id, mine.attempt, self._dropped)
 
     def report_full_log(self, free_bytes: int) -> None:
         """Tell that there is no room for the log. Never raises; the next attempt tells it again."""

@@ -20,9 +20,8 @@ from penstock.receiver import (
     policy_of,
     receiver,
 )
-from penstock.receiver.bulk import RecordsPiece
 from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
-from penstock.receiver.intake import Intake
+from penstock.receiver.intake import Call, Intake
 from penstock.settings import Settings
 from penstock.sources.kafka import KafkaReceiver
 from penstock.sources.sqs import SqsReceiver
@@ -186,7 +185,7 @@ def test_what_is_dropped_is_told_to_the_driver_before_a_later_block(
     told, stored, last = 0, 0, -1
     for message in tracker.messages:
         if isinstance(message, ReportDropped):
-            assert message.records > told
+            assert message.records >= told
             told = message.records
         if isinstance(message, AddBlock):
             for found in read_back(message.blocks):
@@ -391,91 +390,90 @@ def test_a_thread_that_is_late_stores_nothing() -> None:
 
 
 class Notes:
-    """An intake, and what it told."""
+    """An intake of calls that take 200 bytes each, and a clock."""
 
-    def __init__(self, policy: WhenFull, limit: int) -> None:
+    def __init__(self, policy: WhenFull) -> None:
         self.now_s = 0.0
-        self.told: list[int] = []
-        self.reported: list[int] = []
-        self.intake = Intake(
-            policy,
-            limit,
-            lambda message, error: self.told.append(error.records),  # type: ignore[attr-defined]
-            self.reported.append,
-            lambda: self.now_s,
-        )
+        self.intake = Intake(policy, 1_000, lambda: self.now_s)
 
-    def put(self, *records: str, size: int = 80) -> None:
+    def put(self, *records: str, size: int = 200) -> None:
         for record in records:
-            assert self.intake.put(size, record)
+            assert self.intake.put(Call(record, (), 1, size))
 
-    def take(self, most: int) -> list[Any]:
-        found = self.intake.take(most)
-        if found is None:
-            return []
-        piece, start, end = found
-        assert isinstance(piece, RecordsPiece)
-        return piece.records[start:end]
+    def next(self, count: int = 1) -> str:
+        found = [self.intake.next() for _ in range(count)]
+        return "".join(call.name for call in found if call is not None)
+
+    def told(self, **given: bool) -> str | None:
+        news = self.intake.news(**given)
+        return None if news is None else str(news).partition(" dropped")[0]
 
 
-def test_an_intake_drops_by_bytes_and_takes_in_order() -> None:
-    """An entry takes 200 bytes here, so five of them fit."""
-    new, old = Notes(WhenFull.DROP_NEW, 1_000), Notes(WhenFull.DROP_OLD, 1_000)
+def test_an_intake_drops_by_bytes_and_gives_back_in_order() -> None:
+    new, old = Notes(WhenFull.DROP_NEW), Notes(WhenFull.DROP_OLD)
     for notes in (new, old):
         notes.put(*"abcdefg")
         assert notes.intake.dropped == 2
         assert notes.intake.records == 5
-    assert (new.take(3), old.take(3)) == (list("abc"), list("cde"))
-    assert (new.take(9), old.take(9)) == (list("de"), list("fg"))
-    assert (new.take(9), old.take(9)) == ([], [])
+    assert (new.next(3), old.next(3)) == ("abc", "cde")
     for notes in (new, old):
-        # What is larger than all of it waits alone.
-        notes.put("h", size=5_000)
-        notes.put("i")
-    assert (new.take(9), old.take(9)) == (["h"], ["i"])
-    assert (new.intake.dropped, old.intake.dropped) == (3, 3)
+        # One that is out takes no room, and one that is larger than all waits alone.
+        notes.put("h", "i")
+        assert notes.intake.dropped == 2
+    assert (new.next(4), old.next(4)) == ("dehi", "fghi")
+    for notes in (new, old):
+        notes.put("j", size=5_000)
+        notes.put("k")
+        assert notes.intake.dropped == 3
+    assert (new.next(), old.next()) == ("j", "k")
+    assert new.intake.records == old.intake.records == 0
 
 
-def test_of_a_piece_that_was_begun_only_the_rest_is_dropped() -> None:
-    old = Notes(WhenFull.DROP_OLD, 1_000)
-    assert old.intake.put(500, piece=RecordsPiece(list("abcd")))
-    old.put("x", size=100)
-    assert old.intake.wait(1) == 4
-    assert old.take(1) == ["a"]
-    assert old.intake.wait(1) == 3
-    assert old.intake.records == 4
-    old.put("y", "z")
-    assert old.intake.dropped == 3
-    assert old.take(9) == list("xyz")
-    assert old.intake.records == 0
+def test_many_records_of_one_call_are_dropped_together() -> None:
+    for policy, left in ((WhenFull.DROP_NEW, "many"), (WhenFull.DROP_OLD, "last")):
+        notes = Notes(policy)
+        assert notes.intake.put(Call("many", (), 70, 900))
+        assert notes.intake.put(Call("last", (), 30, 900))
+        assert notes.intake.records + notes.intake.dropped == 100
+        assert notes.next() == left
 
 
-def test_drops_are_told_at_once_and_then_every_ten_seconds_and_reported_when_they_change() -> None:
-    notes = Notes(WhenFull.DROP_NEW, 1_000)
-    assert not notes.intake.is_busy
+def test_drops_are_told_at_once_and_then_every_ten_seconds() -> None:
+    notes = Notes(WhenFull.DROP_NEW)
+    assert notes.told() is None
     notes.put(*"abcdef")
+    notes.next(5)
     assert notes.intake.is_busy
-    notes.intake.tell()
-    notes.put("g", "h")
-    notes.intake.tell()
+    assert notes.told() == "1 record was"
+    assert not notes.intake.is_busy
+    notes.put(*"abcdefg")
+    assert notes.told() is None
     notes.now_s = 9.9
-    notes.intake.tell()
-    assert notes.told == [1]
+    assert notes.told() is None
     notes.now_s = 10.0
-    notes.intake.tell()
-    notes.intake.tell(at_once=True)
+    assert notes.told() == "2 records were"
+    assert notes.told(at_once=True) is None
     notes.put("i")
-    notes.intake.tell(at_once=True)
-    assert (notes.told, notes.reported) == ([1, 2, 1], [1, 3, 4])
+    assert notes.told() is None
+    assert notes.told(at_once=True) == "1 record was"
 
 
 def test_a_closed_intake_takes_nothing_and_its_rest_is_counted_once() -> None:
-    notes = Notes(WhenFull.DROP_OLD, 1_000)
+    notes = Notes(WhenFull.DROP_OLD)
     notes.put(*"abc")
+    assert notes.next() == "a"
     asked: list[int] = []
-    notes.intake.close(lambda: len(asked) < 3 and not asked.append(0))  # type: ignore[func-returns-value]
-    assert not notes.intake.put(10, "d")
+
+    def may_wait() -> bool:
+        asked.append(0)
+        return len(asked) < 3
+
+    notes.intake.close(may_wait)
+    assert len(asked) == 3
+    assert not notes.intake.put(Call("d", (), 1, 10))
     notes.intake.drop_rest()
     notes.intake.drop_rest()
-    assert notes.intake.dropped == 3
-    assert notes.intake.wait(1) == 0
+    assert notes.intake.dropped == 2
+    assert notes.intake.next() is None
+    # Now nothing waits, and nothing is out.
+    notes.intake.close(lambda: pytest.fail("it waits"))
