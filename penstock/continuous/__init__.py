@@ -14,6 +14,8 @@ What must hold:
   sink what it returned in the same.
 - *No one waits for a sink but the sink.* While an epoch is prepared, logged and committed, the next
   one fills.
+- *Time is in the log*, too: what expires in an epoch, and what is late, is the same whenever the
+  epoch is computed again (`penstock.continuous.timers`).
 - *Bounded* (I7, I12). What a task is sent and was not committed has a bound; then the receiver is
   held back. A call of a function or sink has a time, after which its process ends. An attempt that
   failed is followed by another, which computes the same epoch again; after that many failures
@@ -22,7 +24,7 @@ What must hold:
 Layout:
 
 - ``operation``: what a program asks for. ``sinks``: `Sink`, and those that come with the project.
-- ``state``: what the function keeps by key.
+- ``state``: what the function keeps by key. ``timers``: what it asks to be done at a time.
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
 - The driver's half is `penstock.tracker`: its ``_continuous`` says when an epoch ends, logs it, and
@@ -53,7 +55,7 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
-    from penstock.continuous.operation import ContinuousOperation
+    from penstock.continuous.operation import ContinuousOperation, Watermark
     from penstock.continuous.sinks import (
         DatabaseSink,
         Epoch,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     )
     from penstock.continuous.state import KeyedState, StateError, StatePlace
     from penstock.continuous.task import ContinuousLaunch, ContinuousTaskError, run_task
+    from penstock.continuous.timers import ExpiredTimers, TimeDomain, Timers
 
 __all__ = [
     "ContinuousLaunch",
@@ -71,6 +74,7 @@ __all__ = [
     "ContinuousTaskError",
     "DatabaseSink",
     "Epoch",
+    "ExpiredTimers",
     "FileSink",
     "FunctionSink",
     "KeyedState",
@@ -78,6 +82,9 @@ __all__ = [
     "SinkError",
     "StateError",
     "StatePlace",
+    "TimeDomain",
+    "Timers",
+    "Watermark",
     "run_task",
 ]
 
@@ -87,6 +94,7 @@ _MODULES = {
     "ContinuousTaskError": "task",
     "DatabaseSink": "sinks",
     "Epoch": "sinks",
+    "ExpiredTimers": "timers",
     "FileSink": "sinks",
     "FunctionSink": "sinks",
     "KeyedState": "state",
@@ -94,6 +102,9 @@ _MODULES = {
     "SinkError": "sinks",
     "StateError": "state",
     "StatePlace": "state",
+    "TimeDomain": "timers",
+    "Timers": "timers",
+    "Watermark": "operation",
     "run_task": "task",
 }
 

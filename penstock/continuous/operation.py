@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock._arguments import as_count, refused
 from penstock._setting_values import Time
@@ -15,7 +16,62 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_TASKS = 1024
-_LONGEST_MS = 24 * 3600 * 1000
+_DAY_MS = 24 * 3600 * 1000
+_YEAR_MS = 365 * _DAY_MS
+_WORD = "(milli)?(second|minute|hour|day)s?$"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far event time has come, as the records say; see `penstock.continuous.timers`.
+
+    Attributes:
+        column: The column of timestamps that has their event times. One without a zone is in UTC;
+            a record without a time is never late.
+        delay: How much earlier than the latest one before it a record may be, as Spark writes
+            times, or in seconds.
+        sources: A column of integers, text or bytes that says which source a record is from, such
+            as a partition; None: all are from one.
+        idle: A source that has had no record for so long does not hold the others back; None: it
+            does for ever.
+        late: What becomes of records that are earlier: ``drop``, or ``keep``, which gives them to
+            the function all the same. Both are counted.
+
+    Raises:
+        TypeError, ValueError: One is not accepted.
+    """
+
+    column: str
+    delay: str | float
+    sources: str | None = None
+    idle: str | float | None = None
+    late: Literal["drop", "keep"] = "drop"
+
+    def __post_init__(self) -> None:
+        _check_column(self.column, "column")
+        if self.sources is not None:
+            _check_column(self.sources, "sources")
+        if self.late not in ("drop", "keep"):
+            raise ValueError(refused("late", self.late, "'drop' or 'keep'"))
+        if self.idle is not None and self.sources is None:
+            raise ValueError("idle needs sources: with one, no other is held back")
+        assert self.delay_ms >= 0
+        assert self.idle_ms is None or self.idle_ms > 0
+
+    @property
+    def delay_ms(self) -> int:
+        """The delay, in milliseconds."""
+        return _milliseconds(self.delay, "delay", 0, _YEAR_MS, "a year")
+
+    @property
+    def idle_ms(self) -> int | None:
+        """After how many milliseconds a source is idle."""
+        return None if self.idle is None else _milliseconds(self.idle, "idle")
+
+
+def _check_column(column: Any, name: str) -> None:
+    if not (isinstance(column, str) and column):
+        raise TypeError(refused(name, column, "the name of a column"))
 
 
 @dataclass(frozen=True)
@@ -32,6 +88,8 @@ class ContinuousOperation:
         dead_letters: Whether records for which the function raises are dead letters.
         key_by: The column by whose keys the records are shared among the tasks, each of which has a
             `KeyedState`; None: they are shared by blocks, without state.
+        on_timer: Is called with the timers that have expired; None: there are none.
+        watermark: Where event time comes from; None: there is none.
     """
 
     function: Callable[..., pa.RecordBatch | None]
@@ -42,6 +100,8 @@ class ContinuousOperation:
     attempts: int = 10
     dead_letters: bool = False
     key_by: str | None = None
+    on_timer: Callable[..., pa.RecordBatch | None] | None = None
+    watermark: Watermark | None = None
 
     @staticmethod
     def of(
@@ -53,6 +113,8 @@ class ContinuousOperation:
         attempts: Any,
         dead_letters: Any = False,
         key_by: Any = None,
+        on_timer: Any = None,
+        watermark: Any = None,
     ) -> ContinuousOperation:
         """Return what a program's arguments ask for.
 
@@ -64,16 +126,22 @@ class ContinuousOperation:
             raise TypeError(refused("function", function, accepted))
         if not (key_by is None or (isinstance(key_by, str) and key_by)):
             raise TypeError(refused("key_by", key_by, "the name of a column, or None"))
-        given = "batch" if key_by is None else "batch, state"
-        try:
-            inspect.signature(function).bind(*given.split(", "))
-        except ValueError:
-            pass  # One of C says nothing of its arguments.
-        except TypeError as error:
-            is_why = "without key_by" if key_by is None else "with key_by"
-            raise TypeError(
-                f"the function is called as function({given}) {is_why}, and cannot be: {error}"
-            ) from None
+        if on_timer is not None and not callable(on_timer):
+            accepted = "a function that is called as on_timer(expired, state, timers), or None"
+            raise TypeError(refused("on_timer", on_timer, accepted))
+        if not (watermark is None or isinstance(watermark, Watermark)):
+            accepted = "a penstock.streaming.Watermark, such as Watermark('at', '10 s'), or None"
+            raise TypeError(refused("watermark", watermark, accepted))
+        if key_by is None and (on_timer is not None or watermark is not None):
+            what = "watermark" if on_timer is None else "on_timer"
+            raise ValueError(f"{what} needs key_by: timers and watermark are kept with its state")
+        with_timers = "" if on_timer is None else ", timers"
+        given = "batch" if key_by is None else f"batch, state{with_timers}"
+        why = "without key_by" if key_by is None else "with key_by"
+        why += " and on_timer" if on_timer is not None else ""
+        _check_signature(function, "the function", "function", given, why)
+        if on_timer is not None:
+            _check_signature(on_timer, "on_timer", "on_timer", "expired, state, timers", "then")
         if not isinstance(sink, Sink):
             raise TypeError(refused("sink", sink, "a penstock.streaming.Sink, such as FileSink"))
         if not isinstance(dead_letters, bool):
@@ -92,20 +160,37 @@ class ContinuousOperation:
             as_count(attempts, "attempts", "attempts", 1),
             dead_letters,
             key_by,
+            on_timer,
+            watermark,
         )
 
 
-def _milliseconds(value: Any, name: str) -> int:
-    kind = Time(minimum_ms=1)
-    accepted = "a time such as '100 ms' or '5 s', or a number of seconds, at most a day"
+def _check_signature(function: Any, what: str, name: str, given: str, why: str) -> None:
+    try:
+        inspect.signature(function).bind(*given.split(", "))
+    except ValueError:
+        pass  # One of C says nothing of its arguments.
+    except TypeError as error:
+        raise TypeError(
+            f"{what} is called as {name}({given}) {why}, and cannot be: {error}"
+        ) from None
+
+
+def _milliseconds(
+    value: Any, name: str, least_ms: int = 1, most_ms: int = _DAY_MS, most: str = "a day"
+) -> int:
+    kind = Time(minimum_ms=least_ms)
+    accepted = f"a time such as '100 ms' or '5 s', or a number of seconds, at most {most}"
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise TypeError(refused(name, value, accepted))
     try:
         text = "".join(value.split()) if isinstance(value, str) else f"{round(value * 1000)}ms"
+        # As in Spark's SQL and its withWatermark: "10 seconds".
+        text = re.sub(_WORD, lambda found: "ms" if found[1] else found[2][0], text)
         milliseconds = kind.read(text)
     except (ValueError, OverflowError):
         raise ValueError(refused(name, value, accepted)) from None
     # A number counts seconds, and Spark's text without a unit milliseconds: which is meant?
-    if text.isdigit() or milliseconds > _LONGEST_MS:
+    if text.isdigit() or milliseconds > most_ms:
         raise ValueError(refused(name, value, accepted))
     return milliseconds

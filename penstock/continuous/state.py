@@ -19,7 +19,7 @@ the values before the last epoch stand beside those after it.
 
 Tables: ``state`` (key, pickled value); ``undo``, pickled lists of keys and their values before the
 last epoch, or None; ``epoch``, one row: the last epoch's number and end, those of the one before,
-and whose claim it is.
+and whose claim it is; and those of `penstock.continuous.timers`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from penstock.continuous.timers import TimerService
+
 Key = int | str | bytes
 Change = tuple[Key, bytes | None]
 
@@ -50,6 +52,12 @@ _TABLES = """
     CREATE TABLE IF NOT EXISTS epoch (
         one PRIMARY KEY, number, end, number_before, end_before, attempt
     );
+    CREATE TABLE IF NOT EXISTS timer (
+        domain NOT NULL, time NOT NULL, key NOT NULL, PRIMARY KEY (domain, time, key)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS timer_undo (domain, time, key, was_there);
+    CREATE TABLE IF NOT EXISTS clock (one PRIMARY KEY, now, before);
+    INSERT OR IGNORE INTO clock VALUES (1, NULL, NULL)
 """
 _CLAIM = """
     INSERT INTO epoch (one, attempt) VALUES (1, ?1)
@@ -177,13 +185,22 @@ class KeyedState(MutableMapping[Key, Any]):
         attempt: Whose it is: it has claimed it.
         number: After which epoch; -1: there was none.
         end: Before which place that ends.
+        timers: What is kept with it, if a program has timers or a watermark.
 
     Raises:
         StateError: It is not there as of that epoch, another attempt has it by now, or it cannot be
             read.
     """
 
-    def __init__(self, place: StatePlace, attempt: str, number: int, end: int) -> None:
+    def __init__(
+        self,
+        place: StatePlace,
+        attempt: str,
+        number: int,
+        end: int,
+        timers: TimerService | None = None,
+    ) -> None:
+        self._timers = timers
         self._place = place
         self._attempt = attempt
         self._changed: dict[Key, bytes | None] = {}
@@ -195,6 +212,8 @@ class KeyedState(MutableMapping[Key, Any]):
                 with _transaction(self._database):
                     self._begin_after(number, end)
                 self._load()
+                if timers is not None:
+                    timers.load(self._select)
             except BaseException:
                 self._database.close()
                 raise
@@ -218,7 +237,14 @@ class KeyedState(MutableMapping[Key, Any]):
         elif (number, end) != last:
             for (changes,) in execute("SELECT changes FROM undo").fetchall():
                 self._write(pickle.loads(changes))
+            timers = execute("SELECT domain, time, key, was_there FROM timer_undo").fetchall()
+            remove = "DELETE FROM timer WHERE domain = ? AND time = ? AND key = ?"
+            self._database.executemany(remove, [timer for *timer, _ in timers])
+            were_there = [timer for *timer, was_there in timers if was_there]
+            self._database.executemany("INSERT INTO timer VALUES (?, ?, ?)", were_there)
+            execute("UPDATE clock SET now = before")
             execute("DELETE FROM undo")
+            execute("DELETE FROM timer_undo")
             execute("UPDATE epoch SET number = number_before, end = end_before")
 
     def _load(self) -> None:
@@ -249,7 +275,7 @@ class KeyedState(MutableMapping[Key, Any]):
         return default if found is None else pickle.loads(found)
 
     def _pickled(self, key: Key) -> bytes | None:
-        _check(key)
+        check_key(key)
         if key in self._changed:
             return self._changed[key]
         return self._saved(key)
@@ -258,14 +284,17 @@ class KeyedState(MutableMapping[Key, Any]):
         """Return what the key had after the last epoch."""
         if self._known is not None:
             return self._known.get(key)
+        rows = self._select("SELECT value FROM state WHERE key = ?", key)
+        return rows[0][0] if rows else None
+
+    def _select(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         try:
-            row = self._database.execute("SELECT value FROM state WHERE key = ?", (key,)).fetchone()
+            return self._database.execute(statement, arguments).fetchall()
         except sqlite3.Error as error:
             raise _refused(self._place, "read", error) from error
-        return None if row is None else row[0]
 
     def __setitem__(self, key: Key, value: Any) -> None:
-        _check(key)
+        check_key(key)
         try:
             self._changed[key] = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         except (pickle.PicklingError, TypeError, AttributeError) as error:
@@ -328,7 +357,14 @@ class KeyedState(MutableMapping[Key, Any]):
                 pickled = pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
                 database.execute("INSERT INTO undo VALUES (?)", (pickled,))
             there, gone = self._write(changes)
+            database.execute("DELETE FROM timer_undo")
+            if self._timers is None:
+                database.execute("UPDATE clock SET before = now")
+            else:
+                self._timers.save(database)
         self._changed = {}
+        if self._timers is not None:
+            self._timers.saved()
         if self._known is not None:
             self._known.update(there)
             for (key,) in gone:
@@ -372,8 +408,8 @@ def _bytes_of(changes: Sequence[Change]) -> int:
     )
 
 
-def check_key_column(schema: pa.Schema, key_by: str) -> None:
-    """Check that records can be shared by the keys in a column.
+def check_key_column(schema: pa.Schema, key_by: str, argument: str = "key_by") -> None:
+    """Check that records can be shared by the keys in a column, which an argument names.
 
     Raises:
         StateError: There is no such column, or it has another type.
@@ -383,12 +419,12 @@ def check_key_column(schema: pa.Schema, key_by: str) -> None:
     at = schema.get_field_index(key_by)
     if at < 0:
         raise StateError(
-            f"key_by={key_by!r}: there is no such column in {schema.names}", is_permanent=True
+            f"{argument}={key_by!r}: there is no such column in {schema.names}", is_permanent=True
         )
     found = schema.field(at).type
     if not (types.is_null(found) or types.is_integer(found) or _is_text(found)):
         raise StateError(
-            f"key_by={key_by!r}: the column has the type {found}; keys are whole numbers, text "
+            f"{argument}={key_by!r}: the column has the type {found}; keys are whole numbers, text "
             "or bytes",
             is_permanent=True,
         )
@@ -452,7 +488,12 @@ def _mixed(keys: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.uint64]]:
     return mixed
 
 
-def _check(key: object) -> None:
+def check_key(key: object) -> None:
+    """Check that something can be a key of a state.
+
+    Raises:
+        TypeError, ValueError: It cannot.
+    """
     if type(key) not in (int, str, bytes):
         raise TypeError(f"a key of a state is an int, str or bytes, and not {key!r:.100}")
     if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:

@@ -26,8 +26,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
+from penstock.continuous.operation import Watermark
 from penstock.continuous.sinks import Epoch, Sink, SinkError
 from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_of_part
+from penstock.continuous.timers import NO_WATERMARK, ExpiredTimers, TimerService
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import PenstockError, encodable, typed_text
 from penstock.receiver.launch import executor_id, host_name
@@ -46,6 +48,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TimerDue,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ class ContinuousLaunch:
         task: The task's number, from 0.
         tasks: How many there are.
         attempt: This attempt: 32 hex digits, never used before.
-        pickled: The pickled function and sink.
+        pickled: The pickled function, sink, and what is called with expired timers, or None.
         access: What reaching a block needs, and the driver.
         timeout_s: How long one call of the function or sink may take.
         ask_timeout_s: How long the driver's answer is waited for.
@@ -91,6 +94,7 @@ class ContinuousLaunch:
         executor_hosts: Executor id to host, as the driver knows them.
         letters: Where records go for which the function raises; None: they fail the attempt.
         state: Where its state by key is; None: it has none.
+        watermark: Where its event time comes from; None: it has none.
     """
 
     stream_id: int
@@ -106,6 +110,7 @@ class ContinuousLaunch:
     executor_hosts: dict[str, str] = field(default_factory=dict)
     letters: FunctionLetters | None = None
     state: StatePlace | None = None
+    watermark: Watermark | None = None
 
     @property
     def link(self) -> ApplicationLink:
@@ -151,6 +156,25 @@ class _Output:
     parts: dict[int, list[Any]]
     records: int
     letters: int
+    late: int = 0
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class _Program:
+    """What is called, and what goes with it.
+
+    Attributes:
+        function: Is given a batch.
+        on_timer: Is given expired timers.
+        state: What is kept by key, or None.
+        timers: What time it is, and which timers there are; None: no one asks.
+    """
+
+    function: Callable[[pa.RecordBatch], Any]
+    on_timer: Callable[[ExpiredTimers], Any]
+    state: KeyedState | None = None
+    timers: TimerService | None = None
 
 
 class _Attempt:
@@ -164,7 +188,7 @@ class _Attempt:
         self._launch = launch
         self._me = (launch.stream_id, launch.task, launch.attempt)
         self._changed = threading.Condition()
-        self._blocks: deque[tuple[int, ReceivedBlockInfo]] = deque()
+        self._blocks: deque[tuple[int, ReceivedBlockInfo, int]] = deque()
         self._ends: deque[EndEpoch] = deque()
         self._is_over = False
         self._ended = threading.Event()
@@ -176,6 +200,10 @@ class _Attempt:
         self._state_call = _Call("the file of its state", "penstock-function", times=10)
         self._subscribed = Subscribed("")
         self._letters = launch.letters
+        self._by_place: list[tuple[int, list[Any]]] = []
+        self._records = 0
+        self._due_ms: int | None = None
+        self._with = ""
         self._client = Client(
             launch.link.tracker_address,
             launch.link.secret,
@@ -195,11 +223,11 @@ class _Attempt:
         threads: list[OwnedThread] = []
         try:
             try:
-                function, sink = pickle.loads(launch.pickled)
+                function, sink, on_timer = pickle.loads(launch.pickled)
             except Exception as error:  # noqa: BLE001 - the program's code; it is told
                 self._fail("its function or sink cannot be made in the executor", error)
             else:
-                threads = self._begin(function, sink)
+                threads = self._begin(function, sink, on_timer)
             self._supervise()
             for thread in threads:
                 thread.join(_END_S)
@@ -221,7 +249,7 @@ class _Attempt:
             raise ContinuousTaskError(self._failure)
 
     def _begin(
-        self, function: Callable[[pa.RecordBatch], pa.RecordBatch | None], sink: Sink
+        self, function: Callable[..., Any], sink: Sink, on_timer: Callable[..., Any] | None
     ) -> list[OwnedThread]:
         launch = self._launch
         try:
@@ -246,7 +274,9 @@ class _Attempt:
         gc.collect()
         gc.freeze()
         threads = [
-            OwnedThread(lambda: self._call_function(function), "function", on_error=self._died),
+            OwnedThread(
+                lambda: self._call_function(function, on_timer), "function", on_error=self._died
+            ),
             OwnedThread(lambda: self._call_sink(sink), "sink", on_error=self._died),
         ]
         # Before the first call, which may not let this thread have another turn.
@@ -333,58 +363,109 @@ class _Attempt:
 
     # -- the function's thread -----------------------------------------------------------------
 
-    def _call_function(self, function: Callable[..., pa.RecordBatch | None]) -> None:
+    def _call_function(
+        self, function: Callable[..., Any], on_timer: Callable[..., Any] | None
+    ) -> None:
         launch, answer = self._launch, self._subscribed
         if launch.state is None:
-            self._take_blocks(function, None)
+            self._take_blocks(_Program(function, lambda expired: None))
             return
+        service = None
+        if on_timer is not None or launch.watermark is not None:
+            service = TimerService(launch.watermark, expire=on_timer is not None)
         try:
             with self._state_call.timed():
-                state = KeyedState(launch.state, launch.attempt, answer.number, answer.end)
+                state = KeyedState(launch.state, launch.attempt, answer.number, answer.end, service)
         except StateError as error:
             self._fail("it has no state", error, permanent=error.is_permanent)
             return
+        more = (state,) if service is None or on_timer is None else (state, service.timers)
+        program = _Program(
+            lambda batch: function(batch, *more),
+            lambda expired: None if on_timer is None else on_timer(expired, *more),
+            state,
+            service,
+        )
         try:
-            self._take_blocks(lambda batch: function(batch, state), state)
+            self._tell_due(service)
+            self._take_blocks(program)
         finally:
             state.close()
 
-    def _take_blocks(
-        self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
-        state: KeyedState | None,
-    ) -> None:
-        by_place: list[tuple[int, list[Any]]] = []
-        records = 0
+    def _tell_due(self, timers: TimerService | None) -> None:
+        """Tell the driver when there is something to do without a block, if that has changed."""
+        if timers is not None and (due_ms := timers.due_ms()) != self._due_ms:
+            self._due_ms = due_ms
+            self._client.send(TimerDue(*self._me, due_ms))
+
+    def _take_blocks(self, program: _Program) -> None:
         while (work := self._next()) is not None:
+            if not self._take_work(program, work):
+                return
+
+    def _take_work(
+        self, program: _Program, work: tuple[int, ReceivedBlockInfo, int] | EndEpoch
+    ) -> bool:
+        """Fill the epoch with a block, or end it; whether the attempt goes on."""
+        try:
             if isinstance(work, EndEpoch):
-                letters = self._write_letters()
-                if letters is None or not self._save(state, work):
-                    return
-                own = range(self._launch.task, work.parts, self._launch.tasks)
-                parts: dict[int, list[Any]] = {part: [] for part in own}
-                for place, batches in by_place:
-                    part = place % work.parts if state is None else self._launch.task
-                    parts[part].extend(batches)
-                self._sink_work.put(_Output(work, parts, records, letters))
-                by_place, records = [], 0
-                continue
-            place, info = work
-            try:
-                rows, found = self._output_of(function, place, info)
-            except NoRecordBatchError as error:
-                self._fail("its blocks have no columns", error, permanent=True)
-                return
-            except (WrongResultError, StateError) as error:
-                is_permanent = not isinstance(error, StateError) or error.is_permanent
-                self._fail(f"it failed with block {info.block_id}", error, permanent=is_permanent)
-                return
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; told
-                self._fail(f"it failed with block {info.block_id}", error)
-                return
-            records += rows
-            if found:
-                by_place.append((place, found))
+                place, found = work.end, self._expire(program, work.clock_ms)
+            else:
+                place, info, added_ms = work
+                found = self._expire(program, added_ms)
+                self._with = f"block {info.block_id}"
+                records, more = self._output_of(program, place, info)
+                found += more + self._behind_block(program)
+                self._records += records
+        except NoRecordBatchError as error:
+            self._fail("its blocks have no columns", error, permanent=True)
+            return False
+        except (WrongResultError, StateError) as error:
+            is_permanent = not isinstance(error, StateError) or error.is_permanent
+            self._fail(f"it failed with {self._with}", error, permanent=is_permanent)
+            return False
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; it is told
+            self._fail(f"it failed with {self._with}", error)
+            return False
+        if found:
+            self._by_place.append((place, found))
+        return not isinstance(work, EndEpoch) or self._end_epoch(program, work)
+
+    def _end_epoch(self, program: _Program, end: EndEpoch) -> bool:
+        """Keep what an epoch changed, and hand what it made to the sink's thread."""
+        state, timers = program.state, program.timers
+        late, watermark_ms = _event_time(timers)
+        letters = self._write_letters()
+        if letters is None or not self._save(state, end):
+            return False
+        self._tell_due(timers)
+        own = range(self._launch.task, end.parts, self._launch.tasks)
+        parts: dict[int, list[Any]] = {part: [] for part in own}
+        for place, batches in self._by_place:
+            part = place % end.parts if state is None else self._launch.task
+            parts[part].extend(batches)
+        output = _Output(end, parts, self._records, letters, late, watermark_ms)
+        self._by_place, self._records = [], 0
+        self._sink_work.put(output)
+        return True
+
+    def _expire(self, program: _Program, clock_ms: int) -> list[Any]:
+        """Call `on_timer` with what has expired at a moment of processing time."""
+        timers = program.timers
+        return [] if timers is None else self._results_of(program, timers.advance(clock_ms))
+
+    def _behind_block(self, program: _Program) -> list[Any]:
+        """Call `on_timer` with what the watermark passed with a block."""
+        timers = program.timers
+        return [] if timers is None else self._results_of(program, timers.behind_block())
+
+    def _results_of(self, program: _Program, expired: Iterator[ExpiredTimers]) -> list[Any]:
+        found: list[Any] = []
+        for each in expired:
+            self._with = f"the timers of {each.time_ms} ms of keys such as {each.keys[0]!r:.100}"
+            with self._function_call.timed():
+                found += _checked(program.on_timer(each))
+        return found
 
     def _save(self, state: KeyedState | None, end: EndEpoch) -> bool:
         """Write what an epoch changed of the state; whether the attempt goes on."""
@@ -413,7 +494,7 @@ class _Attempt:
         count, self._letters.count = self._letters.count, 0
         return count
 
-    def _next(self) -> tuple[int, ReceivedBlockInfo] | EndEpoch | None:
+    def _next(self) -> tuple[int, ReceivedBlockInfo, int] | EndEpoch | None:
         """Wait for the next block, or the end of an epoch behind its last one; None: it is over."""
         with self._changed:
             while not (self._blocks or self._ends or self._is_over):
@@ -425,33 +506,39 @@ class _Attempt:
             return self._blocks.popleft()
 
     def _output_of(
-        self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
-        place: int,
-        info: ReceivedBlockInfo,
+        self, program: _Program, place: int, info: ReceivedBlockInfo
     ) -> tuple[int, list[Any]]:
-        """Return how many records of a block are the task's, and what is made of them."""
+        """Return how many records of a block the function was given, and what it made of them."""
         found: list[Any] = []
+        row = 0
+        launch, timers = self._launch, program.timers
+        has_columns, batches = self._batches(info)
+        for batch in batches:
+            if launch.state is not None:
+                if timers is not None:
+                    timers.observe(batch)
+                key_by = launch.state.key_by
+                batch = rows_of_part(batch, key_by, launch.task, launch.tasks)
+                if timers is not None:
+                    batch = timers.on_time(batch)
+                if not batch.num_rows:
+                    continue
+            found += self._results(program.function, batch, has_columns, place, row)
+            row += batch.num_rows
+        return row, found
+
+    def _batches(self, info: ReceivedBlockInfo) -> tuple[bool, list[pa.RecordBatch]]:
+        """Return whether a block has columns of its own, and what is in it."""
         if not info.num_records:
-            return 0, found  # It carries a position or acknowledgements.
-        launch = self._launch
-        with read_block(info, launch.access) as block:
+            return True, []  # It carries a position or acknowledgements.
+        with read_block(info, self._launch.access) as block:
             own = _own(block)
         if own.kind is BlockKind.PICKLED:
             raise NoRecordBatchError(
                 f"block {info.block_id} holds pickled objects: store bytes, text or Arrow, or "
                 "declare a schema on the receiver"
             )
-        row = 0
-        for batch in own.batches():
-            if launch.state is not None:
-                key_by = launch.state.key_by
-                batch = rows_of_part(batch, key_by, launch.task, launch.tasks)
-                if not batch.num_rows:
-                    continue
-            found += self._results(function, batch, own.kind is BlockKind.ARROW, place, row)
-            row += batch.num_rows
-        return row, found
+        return own.kind is BlockKind.ARROW, list(own.batches())
 
     def _results(
         self,
@@ -484,14 +571,7 @@ class _Attempt:
                 ]
             self._letters.add(_record_of(batch, has_columns), error, f"{place}:{row}")
             return []
-        if result is None:
-            return []
-        if not _is_batch(result):
-            raise WrongResultError(
-                "the function must return a pyarrow.RecordBatch or None, and returned "
-                f"{type(result).__name__}"
-            )
-        return [result] if result.num_rows else []
+        return _checked(result)
 
     # -- the sink's thread ---------------------------------------------------------------------
 
@@ -524,8 +604,8 @@ class _Attempt:
         for part, batches in output.parts.items():
             with self._sink_call.timed():
                 sink.commit(self._epoch(output, part), batches)
-        done = EpochCommitted(*self._me, output.end.number, output.records, output.letters)
-        self._client.send(done)
+        number, counts = output.end.number, (output.records, output.letters, output.late)
+        self._client.send(EpochCommitted(*self._me, number, *counts, output.watermark_ms))
 
     def _epoch(self, output: _Output, part: int) -> Epoch:
         return Epoch(self._subscribed.source, output.end.number, part, self._launch.attempt)
@@ -548,7 +628,23 @@ def _record_of(batch: pa.RecordBatch, has_columns: bool) -> Any:
         return batch
 
 
-def _is_batch(result: Any) -> bool:
+def _event_time(timers: TimerService | None) -> tuple[int, int | None]:
+    """Return how many rows of an epoch were late, and where the watermark is."""
+    if timers is None:
+        return 0, None
+    now_ms = timers.timers.event_time.now_ms
+    return timers.late, None if now_ms == NO_WATERMARK else now_ms
+
+
+def _checked(result: Any) -> list[Any]:
+    """Return what a call made: a batch, if it has rows."""
     import pyarrow as pa
 
-    return isinstance(result, pa.RecordBatch)
+    if result is None:
+        return []
+    if not isinstance(result, pa.RecordBatch):
+        raise WrongResultError(
+            "the function must return a pyarrow.RecordBatch or None, and returned "
+            f"{type(result).__name__}"
+        )
+    return [result] if result.num_rows else []

@@ -73,12 +73,16 @@ from pyspark import StorageLevel
 from penstock.continuous import (
     DatabaseSink,
     Epoch,
+    ExpiredTimers,
     FileSink,
     FunctionSink,
     KeyedState,
     Sink,
     SinkError,
     StateError,
+    TimeDomain,
+    Timers,
+    Watermark,
 )
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
@@ -146,6 +150,7 @@ __all__ = [
     "Epoch",
     "EpochStatus",
     "ExecutorPythonError",
+    "ExpiredTimers",
     "FailedTaskError",
     "FileSink",
     "FunctionSink",
@@ -183,5 +188,8 @@ __all__ = [
     "StreamingContext",
     "StreamingContextState",
     "StreamingListener",
+    "TimeDomain",
+    "Timers",
     "UnpicklableFunctionError",
+    "Watermark",
 ]

@@ -53,9 +53,10 @@ from penstock.wire.messages import (
     Refused,
     SubscribeTask,
     TaskFailed,
+    TimerDue,
 )
 
-CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TaskFailed)
+CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TimerDue, TaskFailed)
 
 _STOP_S = 10.0
 
@@ -143,6 +144,7 @@ class ContinuousStreams:
                 release,
                 partial(on_given_up, stream_id),
                 lost,
+                clock,
             )
             for stream_id, (name, operation, _) in operations.items()
         }
@@ -291,6 +293,8 @@ class ContinuousStreams:
                 epochs.prepared(message)
             elif isinstance(message, EpochCommitted):
                 epochs.committed(message)
+            elif isinstance(message, TimerDue):
+                epochs.timer_due(message)
             else:
                 epochs.failed(message)
             answer(Ok())
@@ -317,6 +321,7 @@ class ContinuousStreams:
             {found.executor_id: found.host for found in self._cluster.executors()},
             self._letters_of(epochs) if epochs.operation.dead_letters else None,
             self._state_of(epochs, number),
+            epochs.operation.watermark,
         )
         epochs.launched(number, attempt)
         return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))

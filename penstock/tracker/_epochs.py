@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import math
 import threading
 import time
 import uuid
@@ -18,6 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec import structs
+
+from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerRemovedError
@@ -36,6 +40,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TimerDue,
 )
 
 MOST_BYTES = 64 << 20
@@ -48,6 +53,9 @@ _BLOCKS_PER_MESSAGE = 500
 _AGAIN_S = 1.0
 """After so long the driver log is asked again that did not take an epoch; so often blocks are
 released; and after so long without an epoch the last one is noted to be where it belongs."""
+
+_LONGEST_WAIT_S = 60.0
+"""For a timer, before the clock is looked at again."""
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -73,6 +81,7 @@ class _Task:
         has_failed: Whether that of the newest attempt is among them.
         has_job: Whether the job of the newest attempt has not ended.
         has_begun: Whether the newest attempt has subscribed.
+        due_ms: When it has something to do without a block, in ms since the epoch; None: never.
     """
 
     attempt: str = ""
@@ -83,6 +92,7 @@ class _Task:
     has_failed: bool = False
     has_job: bool = False
     has_begun: bool = False
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +106,9 @@ class EpochStatus:
         failures: Failures of the function or the sink since the last epoch.
         waiting: The tasks that the newest epoch waits for.
         letters: How many of the records the function raised for, and are dead letters.
+        late: Records of these epochs that were earlier than the watermark.
+        watermark_ms: Where the watermark was at the end of the last of them, in ms since the epoch;
+            None: there is none.
     """
 
     number: int
@@ -104,6 +117,8 @@ class EpochStatus:
     failures: int
     waiting: tuple[int, ...]
     letters: int = 0
+    late: int = 0
+    watermark_ms: int | None = None
 
 
 class Epochs:
@@ -119,6 +134,7 @@ class Epochs:
         on_released: Called there, now and then, when blocks may go.
         on_given_up: Notified why nothing of it is called any more.
         lost: Attempts of receivers whose blocks went with an earlier run.
+        clock: What time it is for timers.
     """
 
     def __init__(
@@ -132,6 +148,7 @@ class Epochs:
         on_released: Callable[[], None],
         on_given_up: Callable[[str, str], None],
         lost: frozenset[str],
+        clock: Clock,
     ) -> None:
         self.stream_id = stream_id
         self.name = name
@@ -142,12 +159,16 @@ class Epochs:
         self._on_released = on_released
         self._on_given_up = on_given_up
         self._lost = lost
+        self._clock = clock
         self._limited_log = RateLimitedLog(_log)
         self._changed = threading.Condition()
         self._tasks = [_Task() for _ in range(operation.parallelism)]
         self._state = _State.FILLING
         self._start, self._epoch = self._begin()
         self._pushed = self._ended_at = self._epoch.end
+        self._clock_ms = self._epoch.clock_ms
+        self._ended_s = -math.inf
+        self._wakes_s = math.inf
         self._has_timer = False
         self._is_due = False
         self._drains = False
@@ -155,16 +176,18 @@ class Epochs:
         self._released_s = time.monotonic()
         self._records = 0
         self._letters = 0
+        self._late = 0
+        self._watermark_ms: int | None = None
 
     def _begin(self) -> tuple[int, LoggedEpoch]:
         """Return the last epoch; of a stream that has none, one without blocks."""
         known = self._places.epoch(self.stream_id, CONTINUOUS)
         if known is None:
             first = self._places.stream(self.stream_id).first
-            return first, self._epoch_of(uuid.uuid4().hex, -1, first)
+            return first, self._epoch_of(uuid.uuid4().hex, -1, first, 0)
         start, epoch = known
         self._check_fits(epoch)
-        if start < epoch.end:
+        if start < epoch.end or epoch.is_open:
             # Whether all of it is where it belongs nobody knows.
             self._state = _State.LOGGED
             again = "Continuous stream %s: epoch %d was logged, and is committed once more"
@@ -189,9 +212,9 @@ class Epochs:
                 "would be elsewhere. Set them as they were, or give the stream another name"
             )
 
-    def _epoch_of(self, source: str, number: int, end: int) -> LoggedEpoch:
+    def _epoch_of(self, source: str, number: int, end: int, clock_ms: int) -> LoggedEpoch:
         operation = self.operation
-        return LoggedEpoch(source, number, end, operation.parallelism, operation.key_by)
+        return LoggedEpoch(source, number, end, operation.parallelism, operation.key_by, clock_ms)
 
     @property
     def source(self) -> str:
@@ -228,11 +251,11 @@ class Epochs:
         peer = self._tasks[number].peer
         if peer is None or start >= end:
             return
-        first, blocks, _ = self._places.between(self.stream_id, start, end)
+        first, blocks, times = self._places.between(self.stream_id, start, end)
         tasks, by_key = len(self._tasks), self.operation.key_by is not None
-        own: list[tuple[int, ReceivedBlockInfo]] = [
-            (place, block)
-            for place, block in enumerate(blocks, first)
+        own: list[tuple[int, ReceivedBlockInfo, int]] = [
+            (place, block, added_ms)
+            for place, (block, added_ms) in enumerate(zip(blocks, times, strict=True), first)
             if (by_key or place % parts % tasks == number) and block.attempt not in self._lost
         ]
         for at in range(0, len(own), _BLOCKS_PER_MESSAGE):
@@ -254,12 +277,49 @@ class Epochs:
         self._state = _State.ENDED
         self._is_due = False
         self._ended_at = self._pushed
+        self._ended_s = self._clock.monotonic_s()
+        # What waits for a later epoch came at its own time.
+        _, _, waiting = self._places.between(self.stream_id, self._pushed, self._pushed + 1)
+        self._clock_ms = max(self._clock_ms, min([self._clock.time_ms(), *waiting]))
         for task in self._tasks:
             if task.peer is not None:
                 task.peer.send(self._end_message())
 
     def _end_message(self) -> EndEpoch:
-        return EndEpoch(self._epoch.number + 1, self._ended_at, len(self._tasks), is_logged=False)
+        number, tasks = self._epoch.number + 1, len(self._tasks)
+        return EndEpoch(number, self._ended_at, tasks, is_logged=False, clock_ms=self._clock_ms)
+
+    def _await_timers(self) -> None:
+        """See to it that an epoch of timers alone ends when the first of them has expired.
+
+        Not before the time of an epoch is over since the last one ended.
+        """
+        due = [task.due_ms for task in self._tasks if task.due_ms is not None]
+        if not due or self._state is not _State.FILLING or self._is_over or self._drains:
+            return
+        now_s = self._clock.monotonic_s()
+        left_s = (min(due) - self._clock.time_ms()) / 1000
+        left_s = max(left_s, self._ended_s + self.operation.epoch_ms / 1000 - now_s, 0)
+        # A clock that is set meanwhile is noticed.
+        left_s = min(left_s, _LONGEST_WAIT_S)
+        if now_s + left_s < self._wakes_s:
+            self._wakes_s = now_s + left_s
+            self._later(left_s, self._look_at_timers)
+
+    def _look_at_timers(self) -> None:
+        with self._changed:
+            self._wakes_s = math.inf
+            if self._is_over or self._drains or self._state is not _State.FILLING:
+                return
+            due = [task.due_ms for task in self._tasks if task.due_ms is not None]
+            now_s = self._clock.monotonic_s()
+            has_waited = now_s >= self._ended_s + self.operation.epoch_ms / 1000
+            if self._pushed > self._ended_at:
+                return  # The epoch of these blocks ends soon.
+            if has_waited and due and min(due) <= self._clock.time_ms():
+                self._end()
+            else:
+                self._await_timers()
 
     # -- what tasks say; on the thread of epochs ---------------------------------------------------
 
@@ -268,7 +328,7 @@ class Epochs:
         with self._changed:
             task = self._tasks[number]
             task.attempt, task.peer, task.has_failed = attempt, None, False
-            task.has_job, task.has_begun = True, False
+            task.has_job, task.has_begun, task.due_ms = True, False, None
             # What it had prepared was in its memory.
             task.prepared = min(task.prepared, self._epoch.number)
 
@@ -295,7 +355,8 @@ class Epochs:
             answer(Subscribed(self.source, *last))
             if is_again:
                 self._send(number, self._start, epoch.end, epoch.parts)
-                peer.send(EndEpoch(epoch.number, epoch.end, epoch.parts, is_logged=True))
+                end = EndEpoch(epoch.number, epoch.end, epoch.parts, True, epoch.clock_ms)
+                peer.send(end)
             begin = epoch.end
             if self._state is _State.ENDED:
                 self._send(number, begin, self._ended_at, tasks)
@@ -321,7 +382,8 @@ class Epochs:
             if any(task.prepared != number for task in self._tasks):
                 return
             start = self._epoch.end
-            epoch = self._epoch_of(self.source, number, self._ended_at)
+            epoch = self._epoch_of(self.source, number, self._ended_at, self._clock_ms)
+            epoch = structs.replace(epoch, is_open=start == epoch.end)
         # Nothing but this changes the epoch, and this is one thread.
         try:
             self._places.log_epoch(self.stream_id, CONTINUOUS, start, epoch)
@@ -358,11 +420,32 @@ class Epochs:
                 task.committed = message.number
                 self._records += message.records
                 self._letters += message.letters
+                self._late += message.late
+                self._watermark_ms = message.watermark_ms
+                if message.late:
+                    self._tell_late()
             if self._state is not _State.LOGGED:
                 return
             if any(task.committed != message.number for task in self._tasks):
                 return
         self._go_on(message.number)
+
+    def _tell_late(self) -> None:
+        watermark = self.operation.watermark
+        became = "dropped" if watermark is None or watermark.late == "drop" else "kept"
+        self._limited_log.log(
+            f"{self._late} records of continuous stream {self.name} were earlier than its "
+            f"watermark, and were {became}: a larger delay waits for more of them",
+            like="late",
+            about=became,
+        )
+
+    def timer_due(self, message: TimerDue) -> None:
+        """Take note when a task has something to do without a block."""
+        with self._changed:
+            if (task := self._task_of(message)) is not None:
+                task.due_ms = message.due_ms
+                self._await_timers()
 
     def _go_on(self, number: int) -> None:
         """Fill the next epoch, as all of the last one is where it belongs."""
@@ -376,6 +459,8 @@ class Epochs:
             self._state = _State.FILLING
             self._push()
             is_idle = self._pushed <= self._epoch.end
+            if is_idle:
+                self._await_timers()
             self._changed.notify_all()
         if is_idle:
             self._later(_AGAIN_S, partial(self._note_idle, number))
@@ -388,13 +473,17 @@ class Epochs:
             self._on_released()
 
     def _note_committed(self) -> bool:
+        epoch = structs.replace(self._epoch, is_open=False)
         try:
-            self._places.commit(self.stream_id, CONTINUOUS, self._epoch.end)
+            if self._epoch.is_open:
+                self._places.log_epoch(self.stream_id, CONTINUOUS, epoch.end, epoch)
+            else:
+                self._places.commit(self.stream_id, CONTINUOUS, epoch.end)
         except LedgerError as error:
             _log.info("%s; the last epoch is committed once more after a restart", error)
             return False
         with self._changed:
-            self._start = self._epoch.end
+            self._start, self._epoch = epoch.end, epoch
         return True
 
     def failed(self, message: TaskFailed) -> None:
@@ -412,12 +501,12 @@ class Epochs:
             newest, task = self._epoch, self._tasks[number]
             has_newest = self._state is not _State.LOGGED or task.committed == newest.number
             start = newest.end if has_newest else self._start
-            if start >= self._pushed:
+            has_blocks = start < self._pushed
+            if not has_blocks and has_newest and self._state is not _State.ENDED:
                 return False
-            why = (
-                f"{why} (in epoch {newest.number + has_newest}, whose blocks have the places from "
-                f"{start} to {self._pushed - 1})"
-            )
+            blocks = f"blocks have the places from {start} to {self._pushed - 1}"
+            which = f"whose {blocks}" if has_blocks else "of timers alone"
+            why = f"{why} (in epoch {newest.number + has_newest}, {which})"
         self._count(number, why, error, permanent=False)
         return True
 
@@ -486,7 +575,7 @@ class Epochs:
             return [(at, each.attempt) for at, each in tasks if each.has_job and not each.has_begun]
 
     def _task_of(
-        self, message: SubscribeTask | EpochPrepared | EpochCommitted | TaskFailed
+        self, message: SubscribeTask | EpochPrepared | EpochCommitted | TimerDue | TaskFailed
     ) -> _Task | None:
         if not 0 <= message.task < len(self._tasks):
             return None
@@ -548,4 +637,13 @@ class Epochs:
             )
             committed = number - (self._state is _State.LOGGED)
             failures = sum(task.failures for task in self._tasks)
-            return EpochStatus(number, committed, self._records, failures, waiting, self._letters)
+            return EpochStatus(
+                number,
+                committed,
+                self._records,
+                failures,
+                waiting,
+                self._letters,
+                self._late,
+                self._watermark_ms,
+            )

@@ -19,6 +19,7 @@ Each record says in which version of the format it is written:
 5. The checkpoints of the program (`CheckpointEvent`).
 6. The position of a block may be changes of the one before (`penstock.position_changes`).
 7. Epochs of consumers (`EpochEvent`).
+8. Epochs say what time it was, and have no blocks if they have timers alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 7
+FORMAT = 8
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
@@ -150,10 +151,18 @@ class LoggedEpoch(msgspec.Struct, frozen=True, array_like=True):
     """How many parts they are divided into: place modulo parts, or by key."""
     key_by: str | None = None
     """The column whose keys divide them."""
+    clock_ms: int = 0
+    """What time it was when it ended, in ms since the epoch; 0 before that was noted."""
+    is_open: bool = False
+    """It has no blocks, and whether it is where it belongs is not known. (Of one with blocks that
+    is told by its consumer's place.)"""
 
 
 class EpochEvent(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """A consumer's next epoch; all before it are where they belong, and need no blocks any more."""
+    """A consumer's next epoch; all before it are where they belong, and need no blocks any more.
+
+    Or the last one again, not open any more.
+    """
 
     stream_id: int
     consumer: str

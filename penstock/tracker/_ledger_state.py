@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from msgspec import structs
+
 from penstock.position_changes import StandingPosition
 from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
 from penstock.tracker._events import (
@@ -439,7 +441,7 @@ class LedgerState:
         known.at_ms = event.at_ms
 
     def note_epoch(self, event: EpochEvent) -> None:
-        """Take note of a consumer's next epoch.
+        """Take note of a consumer's next epoch, or that the last one is not open any more.
 
         Raises:
             LedgerError: It does not follow the one before.
@@ -447,7 +449,11 @@ class LedgerState:
         consumers, epoch = self.kept(event.stream_id).consumers, event.epoch
         known = consumers.get(event.consumer)
         last = None if known is None else known.epoch
-        if last is not None and (epoch.source, epoch.number) != (last.source, last.number + 1):
+        is_next = last is None or (epoch.source, epoch.number) == (last.source, last.number + 1)
+        is_closed = (
+            last is not None and last.is_open and epoch == structs.replace(last, is_open=False)
+        )
+        if last is not None and not (is_next or is_closed):
             raise LedgerError(
                 f"epoch {epoch.number} of {epoch.source} follows epoch {last.number} of "
                 f"{last.source}, and is not the next one"

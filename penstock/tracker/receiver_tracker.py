@@ -455,7 +455,7 @@ class ReceiverTracker:
                 stream_id: (
                     self._stream_names[stream_id],
                     operation,
-                    _dumps((operation.function, operation.sink)),
+                    _dumps((operation.function, operation.sink, operation.on_timer)),
                 )
                 for stream_id, operation in self._operations.items()
             },

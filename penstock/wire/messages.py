@@ -623,9 +623,12 @@ class Subscribed(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskBlocks(msgspec.Struct, frozen=True, tag=True):
-    """To a task: its next blocks, each with its place, in order (send)."""
+    """To a task: its next blocks, in order (send).
 
-    blocks: tuple[tuple[int, ReceivedBlockInfo], ...]
+    Each with its place, and when the driver log had it, in ms since the epoch.
+    """
+
+    blocks: tuple[tuple[int, ReceivedBlockInfo, int], ...]
 
 
 class EndEpoch(msgspec.Struct, frozen=True, tag=True):
@@ -637,6 +640,8 @@ class EndEpoch(msgspec.Struct, frozen=True, tag=True):
     """How many parts its blocks are divided into: place modulo parts."""
     is_logged: bool
     """It is in the driver log: commit it, perhaps once more, and do not wait for `CommitEpoch`."""
+    clock_ms: int = 0
+    """What time it was when it ended, in ms since the epoch: timers expire by that."""
 
 
 class EpochPrepared(msgspec.Struct, frozen=True, tag=True):
@@ -665,6 +670,20 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag=True):
     """Records that its function was given."""
     letters: int = 0
     """How many of them it raised for, and are dead letters."""
+    late: int = 0
+    """Records of the task that were earlier than the watermark."""
+    watermark_ms: int | None = None
+    """Where that is at its end, in ms since the epoch."""
+
+
+class TimerDue(msgspec.Struct, frozen=True, tag=True):
+    """Tell when a task has something to do without a block (send); the last one counts."""
+
+    stream_id: int
+    task: int
+    attempt: str
+    due_ms: int | None
+    """In ms since the epoch; None: never."""
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag=True):
@@ -766,6 +785,7 @@ Message = (
     | EpochPrepared
     | CommitEpoch
     | EpochCommitted
+    | TimerDue
     | TaskFailed
     | Ok
     | Registered

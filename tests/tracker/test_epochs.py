@@ -110,7 +110,7 @@ class Task:
             if isinstance(message, TaskBlocks):
                 self.blocks.extend(
                     (place, info.block_id)
-                    for place, info in message.blocks
+                    for place, info, _ in message.blocks
                     # By key each task is sent all; here a block has one key.
                     if self.state is None or place % self.driver.tasks_wanted == self.number
                 )
@@ -168,6 +168,7 @@ class Driver:
             world.case.release,
             lambda message, error: self.given_up.append(message),
             frozenset(),
+            world.case.clock,
         )
         self.tasks: dict[int, Task] = {}
 
@@ -341,7 +342,10 @@ def test_an_epoch_is_logged_when_all_tasks_have_prepared_and_committed_after(
     assert case.ledger.places.epoch(0, CONTINUOUS) is None
     while case.ledger.places.epoch(0, CONTINUOUS) is None:
         assert second.step()
-    assert case.ledger.places.epoch(0, CONTINUOUS) == (0, LoggedEpoch(first.source, 0, 4, 2))
+    assert case.ledger.places.epoch(0, CONTINUOUS) == (
+        0,
+        LoggedEpoch(first.source, 0, 4, 2, clock_ms=case.clock.time_ms()),
+    )
     assert driver.world.sink == {}
     run(first)
     run(second)

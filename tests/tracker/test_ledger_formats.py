@@ -99,9 +99,9 @@ WRITTEN = {
     _events.AttemptState("a", 0, "h", 1, 2, 3, ()): '["a",0,"h",1,2,3,[],[]]',
     _events.StreamState(0, 1, "a", None, 2): '[0,1,"a",null,2,"",null]',
     _events.ConsumerState("c", 1, True, 2): '["c",1,true,2,null]',
-    _events.LoggedEpoch("s", 1, 2, 3): '["s",1,2,3,null]',
+    _events.LoggedEpoch("s", 1, 2, 3): '["s",1,2,3,null,0,false]',
     _events.EpochEvent(0, "c", 1, _events.LoggedEpoch("s", 1, 2, 3), 4): (
-        '[16,0,"c",1,["s",1,2,3,null],4]'
+        '[16,0,"c",1,["s",1,2,3,null,0,false],4]'
     ),
     _events.KeptState("e", 1, 2, 3, ()): '["e",1,2,3,[],"",null,-1]',
     _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()): (

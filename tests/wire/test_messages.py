@@ -76,6 +76,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TimerDue,
     UpdateRateLimit,
 )
 from tests.bounds import HANG_S
@@ -150,11 +151,13 @@ EXAMPLES: list[Message] = [
     StopBlockServer(remove_files=True),
     SubscribeTask(0, 1, ATTEMPT, "host", 78),
     Subscribed("0123456789abcdef" * 2),
-    TaskBlocks(((7, BLOCK), (9, BLOCK))),
+    TaskBlocks(((7, BLOCK, 1), (9, BLOCK, 2))),
     EndEpoch(3, 10, 2, is_logged=True),
     EpochPrepared(0, 1, ATTEMPT, 3),
     CommitEpoch(3),
-    EpochCommitted(0, 1, ATTEMPT, 3, 1000, 2),
+    EpochCommitted(0, 1, ATTEMPT, 3, 1000, 2, 1, 1_700_000_000_000),
+    TimerDue(0, 1, ATTEMPT, 1_700_000_000_000),
+    TimerDue(0, 1, ATTEMPT, None),
     TaskFailed(0, 1, ATTEMPT, "the function failed", "Traceback", permanent=True),
     Ok(),
     Registered(5 << 32, b"\x93\x01\x02\x03", 1e6),

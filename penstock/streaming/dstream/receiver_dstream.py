@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock.continuous import ContinuousOperation, Sink
+from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.host.receiver_arguments import why_unpicklable
 from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
@@ -63,6 +63,8 @@ class ReceiverDStream(RatedDStream[T_co]):
         attempts: int = 10,
         dead_letters: bool = False,
         key_by: str | None = None,
+        on_timer: Callable[..., pa.RecordBatch | None] | None = None,
+        watermark: Watermark | None = None,
     ) -> None:
         """Call a function with the records as they come, and give a sink what it returns, once.
 
@@ -88,15 +90,21 @@ class ReceiverDStream(RatedDStream[T_co]):
                 order, and the function is called with a second argument, a
                 `penstock.streaming.KeyedState`: what it keeps by key, exact over all crashes as the
                 epochs are. Each task reads all blocks, and takes its rows.
+            on_timer: Is called as ``on_timer(expired, state, timers)`` with `ExpiredTimers`, and
+                may return what goes to the sink, too. The function is then called with a third
+                argument, `Timers`, in which both register timers. Needs `key_by`.
+            watermark: Which column has event times, and how late a record may be. Needs `key_by`.
 
         Raises:
             TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
             IllegalStateError: The context was started, or the stream has such a function already.
         """
         operation = ContinuousOperation.of(
-            function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by
+            *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
+            on_timer=on_timer,
+            watermark=watermark,
         )
-        for what, thing in (("function", function), ("sink", sink)):
+        for what, thing in (("function", function), ("sink", sink), ("on_timer", on_timer)):
             reason = why_unpicklable(thing)
             if reason:
                 raise TypeError(
