@@ -2,8 +2,9 @@
 
 One writes Parquet files by two tasks, or three, one a SQLite database, one a file for each epoch by
 a function, and one counts by key. With ``kafka`` there are two others instead, which write to
-topics, one by two tasks or three. With ``kills`` it also kills itself at random steps of an epoch:
-a task's process around `prepare` and `commit`, and the driver around what it logs.
+topics, one by two tasks or three; with ``timers`` there is one alone, which counts in windows and
+in sessions. With ``kills`` it also kills itself at random steps of an epoch: a task's process
+around `prepare` and `commit`, and the driver around what it logs.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
 
+from penstock.receiver import receiver
 from penstock.streaming import (
     DatabaseSink,
     Epoch,
+    ExpiredTimers,
     FileSink,
     FunctionSink,
     KafkaSink,
     KeyedState,
     Sink,
     StreamingContext,
+    Timers,
+    Watermark,
 )
 from penstock.tracker.places import Places
 from tests.sql.sources import numbers
@@ -39,6 +44,9 @@ from tests.system.program import obey, say
 from tests.system.running import SMALL
 
 KEYS = 50
+WINDOW_MS = 1000
+"""A window of a key has so many numbers, divided by `KEYS`: their event time is one each ms."""
+SESSION_MS = 300
 STREAMS = ("files", "database", "function", "state")
 TOPICS = ("wide", "narrow")
 WIDE = ("files", "wide")
@@ -55,6 +63,55 @@ def counted(batch: pa.RecordBatch, state: KeyedState) -> pa.RecordBatch:
         state[key] = state.get(key, 0) + 1
         counts.append(state[key])
     return pa.RecordBatch.from_pydict({"n": batch["n"], "count": counts})
+
+
+def windows(batch: pa.RecordBatch, state: KeyedState, timers: Timers) -> None:
+    """Collect the numbers of a window of a key, and count those of a session of it."""
+    ends_ms = timers.processing_time.now_ms + SESSION_MS
+    for key, n in zip(batch["key"].to_pylist(), batch["n"].to_pylist(), strict=True):
+        window = f"{key} {n // WINDOW_MS}"
+        state[window] = [*state.get(window, []), n]
+        timers.event_time.register(window, (n // WINDOW_MS + 1) * WINDOW_MS)
+        before_ms, count = state.get(key, (0, 0))
+        timers.processing_time.delete(key, before_ms or ends_ms)
+        timers.processing_time.register(key, ends_ms)
+        state[key] = (ends_ms, count + 1)
+
+
+def over(expired: ExpiredTimers, state: KeyedState, timers: Timers) -> pa.RecordBatch:
+    rows = []
+    for key in expired.keys:
+        if expired.is_event_time:
+            numbers = state.pop(key)
+            rows += [{"n": n, "count": len(numbers)} for n in numbers]
+        else:
+            ends_ms, count = state.pop(key)
+            rows.append({"n": -1, "count": count if ends_ms == expired.time_ms else -1})
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def timed_numbers(count: int, block_s: float, pid_file: str) -> Any:
+    """Return a source as `numbers`, with a key and an event time, a little out of order."""
+
+    @receiver(positions=True, schema="key bigint, n bigint, at timestamp")
+    def count_up(context: Any) -> Iterator[tuple[Any, int]]:
+        import datetime
+        import pathlib
+
+        pathlib.Path(pid_file).write_text(str(os.getpid()))
+        # The last one only moves the watermark to the end of the window before.
+        for number in range(context.last_position or 0, count + 1):
+            if context.stopped.is_set():
+                return
+            n = number ^ 1 if number < count else number
+            at_s = (n if n < count else n + 10) / 1000
+            at = datetime.datetime.fromtimestamp(at_s, datetime.timezone.utc)
+            yield {"key": n % KEYS, "n": n, "at": at}, number + 1
+            if number % 100 == 99:
+                context.stopped.wait(block_s)
+        context.stopped.wait()
+
+    return count_up
 
 
 class Connect:
@@ -159,6 +216,23 @@ def main(config: dict[str, Any]) -> None:
             "function": FunctionSink(Write(str(folder / "function"))),
             "state": FileSink(folder / "state"),
         }
+    if "timers" in config:
+        sinks = {}
+        source = timed_numbers(config["count"], config["block_s"], str(folder / "receiver-timers"))
+        ssc.receiverStream(source, "timers").continuous(
+            windows,
+            on_timer=over,
+            watermark=Watermark("at", "10 ms"),
+            sink=Killing(
+                FileSink(folder / "timers"),
+                config["seed"],
+                config["kills"],
+                str(folder / "kills"),
+            ),
+            epoch=0.05,
+            parallelism=2,
+            key_by="key",
+        )
     for name, sink in sinks.items():
         pid_file = str(folder / f"receiver-{name}")
         keys = KEYS if name == "state" else 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,3 +153,44 @@ def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_
     for order in ("first order", "second order", "third order"):
         assert order in told
     again.wait_until_nothing_is_left()
+
+
+@pytest.mark.long
+def test_programs_with_timers_and_state_write_what_they_say(
+    run: Callable[..., Run], tmp_path: Path
+) -> None:
+    """What exactly that is, `tests/continuous/test_timers.py` knows."""
+    rates = tmp_path / "rates.json"
+    rates.write_text(json.dumps({"USD": 0.5, "GBP": 2.0, "EUR": 1.0}))
+    folders = {name: tmp_path / name for name in ("windowed_count", "deduplicate", "hourly_join")}
+    programs = [
+        run(
+            str(ROOT / "examples" / f"{name}.py"),
+            *([str(rates)] if name == "hourly_join" else []),
+            str(folder),
+        )
+        for name, folder in folders.items()
+    ]
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        files = sorted(folders[name].glob("*/part-*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    end_s = time.monotonic() + BOUND_S
+    while not all(rows(name) for name in folders):
+        assert time.monotonic() < end_s, [program.output for program in programs]
+        assert all(program.process.poll() is None for program in programs)
+        time.sleep(0.2)
+    for program in programs:
+        program.press_ctrl_c()
+    for program in programs:
+        assert program.wait(BOUND_S) == 0, program.output
+        assert "Traceback" not in program.output
+        program.wait_until_nothing_is_left()
+    windows = [(row["card"], row["start"]) for row in rows("windowed_count")]
+    assert len(windows) == len(set(windows))
+    ids = [row["id"] for row in rows("deduplicate")]
+    assert len(ids) == len(set(ids))
+    by_currency = {"USD": 0.5, "GBP": 2.0, "EUR": 1.0}
+    for row in rows("hourly_join"):
+        assert row["euros"] == row["amount"] * by_currency[row["currency"]]
