@@ -396,7 +396,10 @@ class _Attempt:
         """Tell the driver when there is something to do without a block, if that has changed."""
         if timers is not None and (due_ms := timers.due_ms()) != self._due_ms:
             self._due_ms = due_ms
-            self._client.send(TimerDue(*self._me, due_ms))
+            try:
+                self._client.send(TimerDue(*self._me, due_ms))
+            except WireError as error:
+                self._end(f"the driver is gone: {error}")
 
     def _take_blocks(self, program: _Program) -> None:
         while (work := self._next()) is not None:
@@ -461,11 +464,15 @@ class _Attempt:
 
     def _results_of(self, program: _Program, expired: Iterator[ExpiredTimers]) -> list[Any]:
         found: list[Any] = []
-        for each in expired:
+        while True:
+            self._with = "its timers"
+            with self._state_call.timed():
+                each = next(expired, None)
+            if each is None:
+                return found
             self._with = f"the timers of {each.time_ms} ms of keys such as {each.keys[0]!r:.100}"
             with self._function_call.timed():
                 found += _checked(program.on_timer(each))
-        return found
 
     def _save(self, state: KeyedState | None, end: EndEpoch) -> bool:
         """Write what an epoch changed of the state; whether the attempt goes on."""

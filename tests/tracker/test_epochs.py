@@ -11,6 +11,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -375,6 +376,81 @@ def test_epochs_go_on_over_drivers_and_the_number_of_tasks_and_anew_in_another_l
     other.epochs.push()
     other.world.finish()
     assert next(iter(other.world.sink)).split("-")[0] not in sources
+
+
+def keyed(case: Case, tasks: int, key_by: str | None = "key") -> Epochs:
+    nothing: Any = None
+    places = case.ledger.places
+    told = (lambda *_: None, lambda: None, lambda: None, lambda *_: None)
+    wanted = operation(tasks, key_by=key_by)
+    return Epochs(0, "clicks", wanted, places, *told, frozenset(), nothing)
+
+
+def test_keys_stay_with_the_task_that_has_their_state(tmp_path: Path) -> None:
+    case = Case(tmp_path, 3)
+    case.ledger.places.log_epoch(0, CONTINUOUS, 0, LoggedEpoch("a" * 32, 0, 3, 2, "key"))
+    for key_by, tasks in (("key", 1), ("key", 3), ("other", 2), (None, 2)):
+        with pytest.raises(LedgerError, match="had key_by='key' and parallelism=2 up to epoch 0"):
+            keyed(case, tasks, key_by)
+    assert keyed(case, 2).source == "a" * 32
+
+
+def test_the_number_of_tasks_may_change_where_there_are_no_keys(tmp_path: Path) -> None:
+    case = Case(tmp_path, 3)
+    case.ledger.places.log_epoch(0, CONTINUOUS, 0, LoggedEpoch("a" * 32, 0, 3, 2))
+    for tasks in (1, 2, 3):
+        assert keyed(case, tasks, None).source == "a" * 32
+    with pytest.raises(LedgerError, match="had key_by=None and parallelism=2"):
+        keyed(case, 2)
+
+
+def test_each_task_of_a_stream_with_keys_is_sent_all_blocks(tmp_path: Path) -> None:
+    case = Case(tmp_path, 5)
+    for key_by, places in (("key", [[0, 1, 2, 3, 4]] * 2), (None, [[0, 2, 4], [1, 3]])):
+        epochs = keyed(case, 2, key_by)
+        inboxes: list[list[Message]] = []
+        for number in range(2):
+            inbox: list[Message] = []
+            inboxes.append(inbox)
+            peer: Any = SimpleNamespace(send=inbox.append, is_connected=True)
+            epochs.launched(number, attempt_name(number))
+            asked = SubscribeTask(0, number, attempt_name(number), "host", 1)
+            epochs.subscribe(peer, asked, lambda answer: None)
+        sent = [
+            [place for message in inbox for place, _, _ in message.blocks]  # type: ignore[union-attr]
+            for inbox in inboxes
+        ]
+        assert sent == places
+
+
+def test_an_epoch_of_timers_alone_is_committed_once_more_unless_the_log_has_it(
+    tmp_path: Path,
+) -> None:
+    """It has no blocks that would say so."""
+    case = Case(tmp_path, 0)
+    places = case.ledger.places
+    open_one = LoggedEpoch("a" * 32, 7, 0, 1, "key", 5, is_open=True)
+    closed = LoggedEpoch("a" * 32, 7, 0, 1, "key", 5)
+    places.log_epoch(0, CONTINUOUS, 0, open_one)
+    for _ in range(2):
+        assert case.ledger.places.epoch(0, CONTINUOUS) == (0, open_one)
+        status = keyed(case, 1).status()
+        assert (status.number, status.committed, status.waiting) == (7, 6, (0,))
+        case.start_again()
+    for wrong in (
+        LoggedEpoch("a" * 32, 7, 0, 1, "key", 6),
+        LoggedEpoch("b" * 32, 7, 0, 1, "key", 5),
+        LoggedEpoch("a" * 32, 9, 0, 1, "key", 5),
+        open_one,
+    ):
+        with pytest.raises(LedgerError, match="is not the next one"):
+            case.ledger._state.note_epoch(EpochEvent(0, CONTINUOUS, 0, wrong, 1))
+    case.ledger.places.log_epoch(0, CONTINUOUS, 0, closed)
+    with pytest.raises(LedgerError, match="is not the next one"):
+        case.ledger._state.note_epoch(EpochEvent(0, CONTINUOUS, 0, closed, 1))
+    case.start_again()
+    status = keyed(case, 1).status()
+    assert (status.number, status.committed, status.waiting) == (7, 7, ())
 
 
 def test_an_epoch_that_does_not_follow_is_refused(tmp_path: Path) -> None:
