@@ -138,7 +138,7 @@ def test_windows_and_sessions_are_exact_whatever_is_killed(
             found = [part[:-1] for part in found]
         return {"windows": found}
 
-    kill(tmp_path, seed, master, runs, windows, {"timers": True})
+    kill(tmp_path, seed, master, runs, windows, {"timers": True, "kills": 0.03})
     rows = [row for part in rows_of(tmp_path / "timers") for row in part if row["n"] < 0]
     assert sum(row["count"] for row in rows) == count + 1
     assert all(row["count"] > 0 for row in rows)
