@@ -583,6 +583,12 @@ def _counting() -> Any:
     return count
 
 
+def _dropping() -> Any:
+    from penstock.receiver import receiver
+
+    return receiver(whenFull="dropNew")(_counting())
+
+
 def counting_async() -> Any:
     async def count(context: Any) -> AsyncIterator[int]:
         while True:
@@ -803,6 +809,9 @@ PLACES: dict[str, Case | None] = {
         "penstock.receiver.forms.AsyncStoring._store_in_hand", counting_async
     ),
     "receiver/forms.py:AwaitedStores.__init__": awaited_stores,
+    "receiver/intake.py:IntakeStoring.__init__": attempt_ends(
+        "penstock.receiver.intake.IntakeStoring._pass_all", "penstock-intake-3", _dropping
+    ),
     "receiver/pipeline.py:BlockPipeline.start": attempt_ends(
         "penstock.receiver.pipeline.BlockPipeline._push_loop", "penstock-push-3"
     ),

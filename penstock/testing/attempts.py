@@ -33,21 +33,22 @@ class Attempt:
         code: What it ended with; a signal is below 0. None: it has not ended.
     """
 
-    def __init__(
-        self, pid: int, template: socket.socket, said: IO[bytes], raised: IO[bytes]
-    ) -> None:
+    def __init__(self, pid: int, template: socket.socket, raised: IO[bytes]) -> None:
         self.code: int | None = None
         self._pid = pid
         self._template = template
-        self._said = said
         self._raised = raised
 
     def has_ended(self, wait_s: float) -> bool:
         """Wait for its end; return whether it came."""
         if self.code is None:
             self._template.settimeout(wait_s)
-            with contextlib.suppress(TimeoutError):
+            try:
                 self.code = _number(self._template)
+            except TimeoutError:
+                pass
+            except ConnectionError as error:
+                raise ReceiverTestError(str(error)) from None
         return self.code is not None
 
     def kill(self) -> None:
@@ -71,10 +72,6 @@ class Attempt:
             text = _all_of(self._raised)[-_SAID_BYTES:]
             raise ReceiverTestError(f"an attempt ended with {self.code}: {text}")
         return self.code == -signal.SIGKILL
-
-    def lines(self) -> list[str]:
-        """Return what it wrote to its standard output."""
-        return _all_of(self._said).splitlines()
 
 
 class Attempts:
@@ -118,23 +115,18 @@ class Attempts:
     @contextlib.contextmanager
     def attempt(self, plan: object) -> Iterator[Attempt]:
         """Start an attempt; it is killed when the context is left."""
-        with (
-            tempfile.TemporaryFile() as given,
-            tempfile.TemporaryFile() as said,
-            tempfile.TemporaryFile() as raised,
-        ):
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as raised:
             given.write(pickle.dumps(plan))
             given.seek(0)
-            numbers = [file.fileno() for file in (given, said, raised)]
             template, why = self._template = self._template or self._begin()
             try:
-                socket.send_fds(template, [b"\0"], numbers)
+                socket.send_fds(template, [b"\0"], [given.fileno(), raised.fileno()])
                 template.settimeout(_START_S)
                 pid = _number(template)
             except OSError as error:
                 text = _all_of(why)[-_SAID_BYTES:]
                 raise ReceiverTestError(f"{self._module} cannot begin: {text}") from error
-            attempt = Attempt(pid, template, said, raised)
+            attempt = Attempt(pid, template, raised)
             try:
                 yield attempt
             finally:
@@ -144,7 +136,7 @@ class Attempts:
 def _number(connection: socket.socket) -> int:
     data = connection.recv(_NUMBER_BYTES)
     if not data:
-        raise ConnectionError("the process that forks attempts has ended")
+        raise ConnectionError("the process that forks attempts was ended")
     return int.from_bytes(data, "big", signed=True)
 
 
@@ -161,7 +153,7 @@ def _serve(connection: socket.socket) -> None:
     """Fork attempts until no more are asked for. Returns in each attempt."""
     pid = 0
     while True:
-        order, files, _, _ = socket.recv_fds(connection, 1, 3)
+        order, files, _, _ = socket.recv_fds(connection, 1, 2)
         if pid:
             os.waitpid(pid, 0)
         if not order:
@@ -169,8 +161,8 @@ def _serve(connection: socket.socket) -> None:
         pid = os.fork()
         if not pid:
             connection.close()
-            for number, file in enumerate(files):
-                os.dup2(file, number)
+            os.dup2(files[0], 0)
+            os.dup2(files[1], 2)
             return
         for file in files:
             os.close(file)

@@ -12,6 +12,7 @@ import pickle
 import random
 import signal
 import sys
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -144,6 +145,7 @@ class _Plan:
         number: The epoch at whose step it is.
         delay_s: How long after the beginning of a step within which it is.
         is_late: An attempt that was given up commits the first epoch after this one.
+        done: The file in which it says what it has done.
     """
 
     pickled: bytes
@@ -154,6 +156,7 @@ class _Plan:
     number: int
     delay_s: float
     is_late: bool
+    done: str
 
 
 class _Trial:
@@ -194,22 +197,25 @@ class _Trial:
             begin = epochs[-1].end if epochs else self.next_record
             end = begin + chance.randint(1, _MOST_ROWS)
             epochs.append(_Given(self._number + len(epochs), begin, end))
-        plan = _Plan(
-            self._pickled,
-            self._source,
-            self._name(),
-            tuple(epochs),
-            point,
-            chance.choice(epochs).number,
-            chance.uniform(0, _WITHIN_S),
-            chance.random() < _LATE,
-        )
-        with self._attempts.attempt(plan) as attempt:
-            if not attempt.has_ended(_CALL_S):
-                raise ReceiverTestError(f"the sink did not return within {_CALL_S:g} s")
-            was_killed, said = attempt.was_killed, attempt.lines()
+        with tempfile.NamedTemporaryFile() as done:
+            plan = _Plan(
+                self._pickled,
+                self._source,
+                self._name(),
+                tuple(epochs),
+                point,
+                chance.choice(epochs).number,
+                chance.uniform(0, _WITHIN_S),
+                chance.random() < _LATE,
+                done.name,
+            )
+            with self._attempts.attempt(plan) as attempt:
+                if not attempt.has_ended(_CALL_S):
+                    raise ReceiverTestError(f"the sink did not return within {_CALL_S:g} s")
+                was_killed = attempt.was_killed
+            lines = done.read().decode().splitlines()
         given = {epoch.number: epoch for epoch in epochs}
-        for line in said:
+        for line in lines:
             what, _, number = line.partition(" ")
             epoch = given[int(number)]
             if what == "prepared":
@@ -231,9 +237,7 @@ class _Process:
 
     def __init__(self, plan: _Plan) -> None:
         self._plan = plan
-        # What the sink prints is not taken for what this says.
-        self._said = os.dup(1)
-        os.dup2(2, 1)
+        self._done = os.open(plan.done, os.O_WRONLY | os.O_APPEND)
 
     def run(self) -> None:
         plan = self._plan
@@ -279,7 +283,7 @@ class _Process:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _say(self, what: str, number: int) -> None:
-        os.write(self._said, f"{what} {number}\n".encode())
+        os.write(self._done, f"{what} {number}\n".encode())
 
 
 def main() -> None:
