@@ -768,7 +768,7 @@ def continuous_task(heard: Heard, _: Once, patched: pytest.MonkeyPatch, folder: 
         patched.setattr(attempt._client, "ask", lambda message: Subscribed("source"))
         patched.setattr(attempt._client, "send", sent.append)
         patched.setattr(attempt, "_call_function", broken)
-        (called, _) = attempt._begin(lambda batch: batch, FunctionSink(print))
+        (called, _) = attempt._begin(lambda batch: batch, FunctionSink(print), None)
         called.join(WAIT_S)
         assert not called.is_alive()
         # The driver hears of it, and the attempt ends.
