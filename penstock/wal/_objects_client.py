@@ -157,17 +157,22 @@ class ObjectsClient:
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects, in no order; those that are gone are fine."""
-        if not keys:
-            return
-        try:
-            with _told(self._name, keys[0]):
-                self._obstore.delete(self._asked, list(keys))
-        except FileNotFoundError:
-            # It is not told which, and others may be left.
-            half = len(keys) // 2
-            if half:
-                self.delete(keys[:half])
-                self.delete(keys[half:])
+        left = list(keys)
+        while left:
+            try:
+                with _told(self._name, left[0]):
+                    # Many take the store as long as bytes do.
+                    self._obstore.delete(self._store if left[1:] else self._asked, left)
+            except FileNotFoundError:
+                # One was gone; others may be left, or were refused, which is not told then.
+                there = {key for key, _ in self.keys(_common_folder(left))} if left[1:] else set()
+                left = [key for key in left if key in there]
+            else:
+                return
+
+
+def _common_folder(keys: Sequence[str]) -> str:
+    return os.path.commonpath([os.path.dirname(key) for key in keys])
 
 
 def _cloud(address: str) -> Cloud:

@@ -38,6 +38,7 @@ from penstock.wal import (
 from penstock.wal._objects_client import ObjectsClient
 from penstock.wal.cli import wal as wal_command
 from tests.bounds import HANG_S
+from tests.services.google_storage import GoogleServer
 from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import BUCKET, KINDS, MOSTLY_S3, ObjectServer, make_server
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
@@ -405,6 +406,25 @@ def test_who_is_not_known_and_a_bucket_that_is_not_there_are_told_at_once(
     ):
         with pytest.raises(PermissionError):
             ask()
+
+
+def test_a_token_that_ends_is_told_at_once_and_a_new_one_goes_on(
+    servers: Callable[[str], ObjectServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = servers("gs")
+    assert isinstance(server, GoogleServer)
+    monkeypatch.setenv("GOOGLE_BASE_URL", server.url)
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "token")
+    server.front.tokens = {"token"}
+    fs = ObjectFileSystem(ObjectsClient.of_bucket(server.authority), server.authority)
+    with LogWriter.create("/token/log", fs=fs, options=SMALL) as log:
+        log.append(1, b"before")
+        server.front.tokens = set()
+        with pytest.raises(UnwritableFolderError, match="AuthenticationRequired"):
+            log.append(1, b"refused")
+        server.front.tokens = {"token"}
+        log.append(1, b"after")
+    assert payloads(fs, "/token/log") == [b"before", b"after"]
 
 
 def test_a_forked_process_is_told_instead_of_waiting(
