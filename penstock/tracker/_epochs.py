@@ -57,6 +57,9 @@ released; and after so long without an epoch the last one is noted to be where i
 _LONGEST_WAIT_S = 60.0
 """For a timer, before the clock is looked at again."""
 
+_ABOUT_NOW_S = 0.0005
+"""Less than clocks count."""
+
 _log = logging.getLogger("penstock.tracker")
 
 
@@ -289,34 +292,40 @@ class Epochs:
         number, tasks = self._epoch.number + 1, len(self._tasks)
         return EndEpoch(number, self._ended_at, tasks, is_logged=False, clock_ms=self._clock_ms)
 
-    def _await_timers(self) -> None:
-        """See to it that an epoch of timers alone ends when the first of them has expired.
+    def _timers_left_s(self) -> float:
+        """Return after how long an epoch of timers alone may end; infinite without timers.
 
-        Not before the time of an epoch is over since the last one ended.
+        That is when the first has expired, and the time of an epoch is over since the last one.
         """
         due = [task.due_ms for task in self._tasks if task.due_ms is not None]
-        if not due or self._state is not _State.FILLING or self._is_over or self._drains:
+        if not due:
+            return math.inf
+        since_s = self._clock.monotonic_s() - self._ended_s
+        to_due_s = (min(due) - self._clock.time_ms()) / 1000
+        return max(to_due_s, self.operation.epoch_ms / 1000 - since_s, 0.0)
+
+    def _await_timers(self) -> None:
+        """See to it that an epoch of timers alone ends, if no block comes before."""
+        left_s = self._timers_left_s()
+        if left_s == math.inf or self._state is not _State.FILLING or self._is_over or self._drains:
             return
-        now_s = self._clock.monotonic_s()
-        left_s = (min(due) - self._clock.time_ms()) / 1000
-        left_s = max(left_s, self._ended_s + self.operation.epoch_ms / 1000 - now_s, 0)
         # A clock that is set meanwhile is noticed.
         left_s = min(left_s, _LONGEST_WAIT_S)
-        if now_s + left_s < self._wakes_s:
-            self._wakes_s = now_s + left_s
-            self._later(left_s, self._look_at_timers)
+        wakes_s = self._clock.monotonic_s() + left_s
+        if wakes_s < self._wakes_s:
+            self._wakes_s = wakes_s
+            self._later(left_s, partial(self._look_at_timers, wakes_s))
 
-    def _look_at_timers(self) -> None:
+    def _look_at_timers(self, wakes_s: float) -> None:
         with self._changed:
+            if wakes_s != self._wakes_s:
+                return  # Another was sooner, and whoever came after it looks.
             self._wakes_s = math.inf
             if self._is_over or self._drains or self._state is not _State.FILLING:
                 return
-            due = [task.due_ms for task in self._tasks if task.due_ms is not None]
-            now_s = self._clock.monotonic_s()
-            has_waited = now_s >= self._ended_s + self.operation.epoch_ms / 1000
             if self._pushed > self._ended_at:
                 return  # The epoch of these blocks ends soon.
-            if has_waited and due and min(due) <= self._clock.time_ms():
+            if self._timers_left_s() < _ABOUT_NOW_S:
                 self._end()
             else:
                 self._await_timers()
@@ -437,7 +446,6 @@ class Epochs:
             f"{self._late} records of continuous stream {self.name} were earlier than its "
             f"watermark, and were {became}: a larger delay waits for more of them",
             like="late",
-            about=became,
         )
 
     def timer_due(self, message: TimerDue) -> None:
@@ -483,7 +491,8 @@ class Epochs:
             _log.info("%s; the last epoch is committed once more after a restart", error)
             return False
         with self._changed:
-            self._start, self._epoch = epoch.end, epoch
+            if self._epoch.number == epoch.number:
+                self._start, self._epoch = epoch.end, epoch
         return True
 
     def failed(self, message: TaskFailed) -> None:

@@ -23,12 +23,14 @@ from penstock.receiver import receiver
 from penstock.streaming import (
     ContinuousStreamError,
     DatabaseSink,
+    ExpiredTimers,
     FileSink,
     FunctionSink,
     KeyedState,
     SinkError,
     StreamGraphError,
     StreamingContext,
+    Timers,
 )
 from penstock.tracker import LedgerError
 from tests.bounds import HANG_S
@@ -287,6 +289,35 @@ def test_a_function_that_ends_its_process_is_given_up_and_told_where(
     # One that is logged is not committed if its process dies of the next one first.
     assert f"in epoch {status.committed + 1}, whose blocks have the places from " in said
     assert "a program whose function gets past it, or leaves it out, goes on there" in said
+
+
+def in_half_a_second(batch: pa.RecordBatch, state: KeyedState, timers: Timers) -> None:
+    for key in batch["key"].to_pylist():
+        timers.processing_time.register(key, timers.processing_time.now_ms + 500)
+
+
+def dies(expired: ExpiredTimers, state: KeyedState, timers: Timers) -> None:
+    os._exit(3)
+
+
+def test_a_timer_that_ends_its_process_while_nothing_comes_is_given_up(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    stream = ssc.receiverStream(numbers(8, keys=3), "clicks")
+    stream.continuous(
+        in_half_a_second,
+        on_timer=dies,
+        sink=FileSink(tmp_path),
+        epoch=0.01,
+        attempts=2,
+        key_by="key",
+    )
+    ssc.start()
+    with pytest.raises(ContinuousStreamError, match="its process ended without a word") as raised:
+        ssc.awaitTermination(HANG_S)
+    said = str(raised.value).splitlines()[0]
+    assert "2 times without an epoch between" in said
+    assert ", of timers alone)" in said
 
 
 def holds_the_interpreter(batch: pa.RecordBatch) -> None:

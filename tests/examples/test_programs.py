@@ -155,42 +155,36 @@ def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_
     again.wait_until_nothing_is_left()
 
 
-@pytest.mark.long
-def test_programs_with_timers_and_state_write_what_they_say(
-    run: Callable[..., Run], tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "known_by"),
+    [
+        pytest.param("windowed_count", ("card", "start"), marks=pytest.mark.long),
+        pytest.param("deduplicate", ("id",), marks=pytest.mark.exhaustive),
+        pytest.param("hourly_join", ("amount",), marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_program_with_timers_writes_what_its_functions_return(
+    run: Callable[..., Run], tmp_path: Path, name: str, known_by: tuple[str, ...]
 ) -> None:
     """What exactly that is, `tests/continuous/test_timers.py` knows."""
     rates = tmp_path / "rates.json"
     rates.write_text(json.dumps({"USD": 0.5, "GBP": 2.0, "EUR": 1.0}))
-    folders = {name: tmp_path / name for name in ("windowed_count", "deduplicate", "hourly_join")}
-    programs = [
-        run(
-            str(ROOT / "examples" / f"{name}.py"),
-            *([str(rates)] if name == "hourly_join" else []),
-            str(folder),
-        )
-        for name, folder in folders.items()
-    ]
+    folder = tmp_path / "out"
+    arguments = [str(rates)] if name == "hourly_join" else []
+    program = run(str(ROOT / "examples" / f"{name}.py"), *arguments, str(folder))
 
-    def rows(name: str) -> list[dict[str, Any]]:
-        files = sorted(folders[name].glob("*/part-*.jsonl"))
+    def rows() -> list[dict[str, Any]]:
+        files = sorted(folder.glob("*/part-*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     end_s = time.monotonic() + BOUND_S
-    while not all(rows(name) for name in folders):
-        assert time.monotonic() < end_s, [program.output for program in programs]
-        assert all(program.process.poll() is None for program in programs)
+    while not rows():
+        assert time.monotonic() < end_s, program.output
+        assert program.process.poll() is None, program.output
         time.sleep(0.2)
-    for program in programs:
-        program.press_ctrl_c()
-    for program in programs:
-        assert program.wait(BOUND_S) == 0, program.output
-        assert "Traceback" not in program.output
-        program.wait_until_nothing_is_left()
-    windows = [(row["card"], row["start"]) for row in rows("windowed_count")]
-    assert len(windows) == len(set(windows))
-    ids = [row["id"] for row in rows("deduplicate")]
-    assert len(ids) == len(set(ids))
-    by_currency = {"USD": 0.5, "GBP": 2.0, "EUR": 1.0}
-    for row in rows("hourly_join"):
-        assert row["euros"] == row["amount"] * by_currency[row["currency"]]
+    program.press_ctrl_c()
+    assert program.wait(BOUND_S) == 0, program.output
+    assert "Traceback" not in program.output
+    program.wait_until_nothing_is_left()
+    found = [tuple(row[column] for column in known_by) for row in rows()]
+    assert len(found) == len(set(found))

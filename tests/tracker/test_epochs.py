@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import queue
 import random
+import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +48,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TimerDue,
 )
 from tests.bounds import HANG_S
 from tests.tracker.ledger_cases import attempt_name
@@ -421,6 +424,183 @@ def test_each_task_of_a_stream_with_keys_is_sent_all_blocks(tmp_path: Path) -> N
             for inbox in inboxes
         ]
         assert sent == places
+
+
+class Waiting:
+    """A driver with a task whose timers a test sets; what it does later is done by hand."""
+
+    def __init__(self, folder: Path, epoch_ms: int = 100) -> None:
+        self.case = Case(folder, 0)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.ends: list[EndEpoch] = []
+        self.epochs = Epochs(
+            0,
+            "clicks",
+            replace(operation(1, key_by="key"), epoch_ms=epoch_ms),
+            self.case.ledger.places,
+            lambda delay_s, function: self.later.append((delay_s, function)),
+            lambda: None,
+            lambda: None,
+            lambda message, error: None,
+            frozenset(),
+            self.case.clock,
+        )
+        self.attempt = attempt_name(9)
+        self.epochs.launched(0, self.attempt)
+        asked = SubscribeTask(0, 0, self.attempt, "host", 1)
+        self.epochs.subscribe(self, asked, lambda answer: None)  # type: ignore[arg-type]
+
+    def send(self, message: Message) -> None:
+        if isinstance(message, EndEpoch):
+            self.ends.append(message)
+
+    def due(self, after_ms: int | None) -> None:
+        due_ms = None if after_ms is None else self.case.clock.time_ms() + after_ms
+        self.epochs.timer_due(TimerDue(0, 0, self.attempt, due_ms))
+
+    def wait(self) -> float:
+        """Do what is to be done first, at its time; return how long that took."""
+        self.later.sort(key=lambda each: each[0])
+        delay_s, function = self.later.pop(0)
+        self.later = [(other_s - delay_s, other) for other_s, other in self.later]
+        self.case.clock.advance(round(delay_s * 1000))
+        function()
+        return delay_s
+
+    def finish(self) -> None:
+        """Prepare and commit the epoch that was ended."""
+        number = self.ends[-1].number
+        self.epochs.prepared(EpochPrepared(0, 0, self.attempt, number))
+        self.epochs.committed(EpochCommitted(0, 0, self.attempt, number, 0))
+
+
+def test_an_epoch_of_timers_alone_ends_when_the_first_is_due(tmp_path: Path) -> None:
+    driver = Waiting(tmp_path)
+    assert driver.later == []
+    driver.due(5000)
+    assert driver.wait() == pytest.approx(5.0)
+    assert [end.clock_ms for end in driver.ends] == [driver.case.clock.time_ms()]
+    # It is prepared and committed first, and only then another can end.
+    driver.due(10)
+    assert driver.later == []
+    driver.finish()
+    assert driver.wait() == pytest.approx(0.1)
+    assert len(driver.ends) == 2
+    driver.due(None)
+    driver.finish()
+    driver.later.clear()
+    driver.due(None)
+    assert driver.later == []
+
+
+def test_at_most_one_epoch_of_timers_alone_ends_in_the_time_of_an_epoch(tmp_path: Path) -> None:
+    driver = Waiting(tmp_path, 2000)
+    begin_ms = driver.case.clock.time_ms()
+    for _ in range(5):
+        driver.due(0)
+        while not driver.ends or driver.ends[-1].number == driver.epochs.status().number:
+            driver.wait()
+        driver.finish()
+    assert driver.case.clock.time_ms() - begin_ms == 4 * 2000
+
+
+def test_one_look_at_timers_is_due_however_often_one_is_sooner(tmp_path: Path) -> None:
+    """Else each would be followed by others for ever."""
+    driver = Waiting(tmp_path)
+    for _ in range(20):
+        driver.due(3_600_000)
+        driver.due(1000)
+        while not driver.ends or driver.ends[-1].number == driver.epochs.status().number:
+            driver.wait()
+        driver.finish()
+    driver.due(3_600_000)
+    waited_s = 0.0
+    while waited_s < 1000:
+        waited_s += driver.wait()
+    # One a minute, now that those that were scheduled before are over.
+    assert len(driver.later) == 1
+    assert len(driver.ends) == 20
+
+
+def test_a_clock_that_was_set_is_noticed(tmp_path: Path) -> None:
+    driver = Waiting(tmp_path)
+    driver.due(3_600_000)
+    driver.wait()
+    assert driver.ends == []
+    driver.case.clock.set_wall_time(driver.case.clock.time_ms() + 3_600_000)
+    assert driver.wait() <= 60.0
+    assert len(driver.ends) == 1
+    last_ms = driver.ends[-1].clock_ms
+    # Set back, time stands still.
+    driver.case.clock.set_wall_time(last_ms - 5000)
+    driver.due(0)
+    driver.finish()
+    while len(driver.ends) < 2:
+        driver.wait()
+    assert driver.ends[-1].clock_ms == last_ms
+
+
+def test_no_epoch_of_timers_ends_while_others_do_or_none_is_to(tmp_path: Path) -> None:
+    driver = Waiting(tmp_path)
+    driver.due(500)
+    driver.case.add(1)
+    driver.epochs.push()
+    # The block's epoch ends first; the timer is looked at while that is prepared.
+    while driver.later:
+        driver.wait()
+    assert len(driver.ends) == 1
+    driver.finish()
+    assert driver.epochs.drain(time.monotonic() + HANG_S)
+    driver.due(0)
+    while driver.later:
+        driver.wait()
+    assert len(driver.ends) == 1
+    driver = Waiting(tmp_path / "stopped")
+    driver.due(0)
+    driver.epochs.stop()
+    driver.wait()
+    assert driver.ends == []
+
+
+def test_a_new_attempt_says_itself_when_it_has_something_to_do(tmp_path: Path) -> None:
+    driver = Waiting(tmp_path)
+    driver.due(10)
+    driver.epochs.launched(0, attempt_name(8))
+    driver.wait()
+    assert driver.ends == []
+    assert driver.later == []
+    driver.due(0)  # Of the old one.
+    assert driver.later == []
+
+
+def test_what_dies_in_an_epoch_of_timers_alone_is_counted(tmp_path: Path) -> None:
+    driver = Waiting(tmp_path)
+    assert not driver.epochs.died(0, "it died", "")
+    driver.due(0)
+    driver.wait()
+    assert driver.epochs.died(0, "it died", "")
+    driver.epochs.prepared(EpochPrepared(0, 0, driver.attempt, 0))
+    driver.epochs.launched(0, attempt_name(8))
+    assert driver.epochs.died(0, "it died", "")
+    assert driver.epochs.status().failures == 1  # It is logged, which counts as success.
+
+
+def test_late_records_are_counted_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver = Waiting(tmp_path)
+    for late in (2, 3):
+        driver.due(0)
+        while not driver.ends or driver.ends[-1].number == driver.epochs.status().number:
+            driver.wait()
+        number = driver.ends[-1].number
+        driver.epochs.prepared(EpochPrepared(0, 0, driver.attempt, number))
+        told = EpochCommitted(0, 0, driver.attempt, number, 5, 0, late, 700 + late)
+        for _ in range(2):
+            driver.epochs.committed(told)
+    status = driver.epochs.status()
+    assert (status.records, status.late, status.watermark_ms) == (10, 5, 703)
+    assert "2 records of continuous stream clicks were earlier than its watermark" in caplog.text
 
 
 def test_an_epoch_of_timers_alone_is_committed_once_more_unless_the_log_has_it(
