@@ -276,10 +276,15 @@ class Settings:
     )
     receiver_burst_s: float = _setting("spark.penstock.receiver.burst", Seconds(), "1s")
     when_full: str = _setting(
-        "spark.penstock.receiver.whenFull", Choice(("block", "dropNew", "dropOld")), "block"
+        "spark.penstock.receiver.whenFull",
+        Choice(("block", "dropNew", "dropOld", "spill")),
+        "block",
     )
     waiting_bytes: int = _setting(
         "spark.penstock.receiver.whenFull.memory", Size(minimum=4 << 10, maximum=1 << 40), "8m"
+    )
+    spill_bytes: int = _setting(
+        "spark.penstock.receiver.whenFull.disk", Size(minimum=1 << 20, maximum=1 << 50), "1g"
     )
     shared_rate: str | None = _setting("spark.penstock.sharedRate.rate", Rate("records"), None)
     shared_rate_storage: str | None = _setting(

@@ -134,8 +134,8 @@ class Receiver:
 
     whenFull: str | None = None
     """What becomes of records that come faster than they pass: ``"block"``, `store` waits;
-    ``"dropNew"`` or ``"dropOld"``, they are dropped and counted; see
-    ``spark.penstock.receiver.whenFull``, which holds for None."""
+    ``"dropNew"`` or ``"dropOld"``, they are dropped and counted; ``"spill"``, they wait on this
+    host's disk; see ``spark.penstock.receiver.whenFull``, which holds for None."""
 
     requires: tuple[str, ...] = ()
     """Modules that its executor must be able to import, beside Penstock's own; looked for at

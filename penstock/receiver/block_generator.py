@@ -72,6 +72,7 @@ from penstock.receiver.rate_limiter import (
     RateLimiter,
     RateLimiterStatistics,
 )
+from penstock.receiver.spill import Spill
 from penstock.receiver.storing import MAY_PASS, Storing
 from penstock.receiver.user_calls import UserCall
 from penstock.receiver.validation import Validation
@@ -213,6 +214,7 @@ class BlockGenerator:
         clock: For the block interval.
         letters: Keeps the records that are discarded, and is closed at the end; None: they are
             lost.
+        spill: Where records wait, by the policy ``spill``; closed at the end.
 
     Attributes:
         is_resting: Nothing has come for an interval: what `read_rate_usage` says stays the same.
@@ -231,6 +233,7 @@ class BlockGenerator:
         on_error: Callable[[str, BaseException], None],
         clock: Clock | None = None,
         letters: DeadLetterWriter | None = None,
+        spill: Spill | None = None,
     ) -> None:
         self.stream_id = stream_id
         self._limiter = limiter
@@ -248,7 +251,9 @@ class BlockGenerator:
                 pauses=options.pauses_over_budget,
             )
         self._discards = Discards(on_error, self._clock.monotonic_s, letters, meter)
-        self._intake = Intake(options.when_full, options.waiting_bytes, self._clock.monotonic_s)
+        self._intake = Intake(
+            options.when_full, options.waiting_bytes, self._clock.monotonic_s, spill
+        )
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
             stream_id,

@@ -10,9 +10,10 @@ What must hold
 
 * Records pass in the order in which they were put (I5), and what has passed is never dropped.
 * `store` does not wait, whatever holds the stream: ``dropNew`` drops what finds no room here,
-  ``dropOld`` what has waited longest.
+  ``dropOld`` what has waited longest. ``spill`` puts what came last on this host's disk (`spill`),
+  and `store` waits only when that is full, too.
 * What waits is bounded in bytes, with what Python needs for it (I7): objects wait as pickles. One
-  call that is larger than all of it waits alone, and one is out, on its way.
+  call that is larger than all of it waits alone; a few are out, on their way.
 * Each record that was put has passed (it is in a block, or a dead letter), or is counted as
   dropped, or still waits; after a stop, none waits.
 * The driver knows of what was dropped before it knows of a block that was stored later, so no
@@ -40,12 +41,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from penstock._arguments import refused
+from penstock.blockstore import BlockKind
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.errors import PenstockError, SettingError
 from penstock.receiver.assembler import RecordPickleError
 from penstock.receiver.bulk import BULK, FramesPiece, LinesPiece, Piece, WithLetters, reader_of
 from penstock.receiver.door import ReceiverStoppedError, StoreDoor, acknowledge_nothing
-from penstock.receiver.framing import Lines
+from penstock.receiver.spill import Spill
 from penstock.receiver.storing import MAY_PASS, Letter, Storing
 from penstock.threads import OwnedThread
 
@@ -55,10 +57,15 @@ if TYPE_CHECKING:
 
 WHEN_FULL = "spark.penstock.receiver.whenFull"
 
+_PLAIN = (bytes, str)
+_SPILLED = "spilled"
 _CALL_BYTES = 400
 """What Python needs for a call that waits, beside its records."""
 _STEP_S = 1.0
 _PAUSE_S = 0.1
+_GATHER_S = 0.002
+_OUT_BYTES = 32 << 10
+"""About how much is taken at once."""
 _TELL_S = 10.0
 
 _ACKNOWLEDGES = (
@@ -80,6 +87,7 @@ class WhenFull(enum.Enum):
     BLOCK = "block"
     DROP_NEW = "dropNew"
     DROP_OLD = "dropOld"
+    SPILL = "spill"
 
     @property
     def drops(self) -> bool:
@@ -91,7 +99,7 @@ class DroppingRefusedError(SettingError):
     """A receiver would lose, by a policy that drops, what somebody relies on."""
 
     def __init__(self, policy: WhenFull, why: str) -> None:
-        accepted = f"only block for this receiver, because it {why}"
+        accepted = f"only block or spill for this receiver, because it {why}"
         super().__init__(WHEN_FULL, policy.value, f"{accepted} (whenFull of a receiver wins)")
 
 
@@ -145,13 +153,17 @@ class Intake:
         policy: What happens when it is full.
         limit: Bytes that may wait.
         now_s: Monotonic time.
+        spill: Where calls wait that find no room, if they are to be spilled.
 
     Attributes:
         dropped: Records that were dropped.
         records: Records that wait.
     """
 
-    def __init__(self, policy: WhenFull, limit: int, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, policy: WhenFull, limit: int, now_s: Callable[[], float], spill: Spill | None = None
+    ) -> None:
+        self._spill = spill
         self._now_s = now_s
         self._told = 0
         self._told_s: float | None = None
@@ -159,22 +171,35 @@ class Intake:
         self.dropped = 0
         self.records = 0
         self._limit = limit
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: deque[Call] = deque()
         self._bytes = 0
         self._is_closed = False
-        self._has_one_out = False
+        self._is_out = False
 
-    def put(self, call: Call) -> bool:
-        """Let a call wait, or drop it or others; False: it is closed, and the call is not in."""
-        with self._changed:
-            if self._is_closed:
-                return False
-            while self._waiting and self._bytes + call.size > self._limit:
+    def put(self, call: Call, check: Callable[[], None] = lambda: None) -> bool:
+        """Let a call wait, or drop it or others.
+
+        Args:
+            call: The call.
+            check: Raises when it is not to wait for room any more, where it is to be spilled.
+
+        Returns:
+            False: it is closed, and the call is not in.
+        """
+        with self._lock:
+            while self._waiting and self._bytes + call.size > self._limit and not self._is_closed:
                 if self.policy is WhenFull.DROP_NEW:
                     self.dropped += call.records
                     return True
-                self.dropped += self._pop().records
+                if self._spill is None:
+                    self.dropped += self._pop().records
+                elif not self._spill_last(self._spill):
+                    self._changed.wait(_STEP_S)
+                    check()
+            if self._is_closed:
+                return False
             self._waiting.append(call)
             self._bytes += call.size
             self.records += call.records
@@ -182,28 +207,71 @@ class Intake:
                 self._changed.notify_all()
             return True
 
+    def _spill_last(self, spill: Spill) -> bool:
+        """Put on the disk what came last; False: there is no room, or nothing in memory."""
+        calls: list[Call] = []
+        size = 0
+        while self._waiting and size < self._limit // 8 and self._waiting[-1].name != _SPILLED:
+            calls.insert(0, self._waiting.pop())
+            size += calls[0].size
+        place = spill.push(calls) if calls else None
+        if place is None:
+            self._waiting.extend(calls)
+            return False
+        self._bytes -= size
+        self._waiting.append(Call(_SPILLED, place, sum(call.records for call in calls), 0))
+        return True
+
+    def _bring_back(self, spilled: Call, spill: Spill) -> None:
+        try:
+            calls: list[Call] = spill.pull(spilled.arguments)
+        except Exception:  # noqa: BLE001 - what cannot be read is lost, and counted
+            self.dropped += spilled.records
+            return
+        self._waiting.extendleft(reversed(calls))
+        self._bytes += sum(call.size for call in calls)
+        self.records += spilled.records
+
     def _pop(self) -> Call:
         call = self._waiting.popleft()
         self._bytes -= call.size
         self.records -= call.records
         return call
 
-    def next(self) -> Call | None:
-        """Return what has waited longest, when the one before is done; waits for it.
+    def take(self) -> list[Call]:
+        """Return some that have waited longest, once those before are made; waits for them.
 
         Returns:
-            None: nothing waits, and nothing comes any more.
+            None of them: nothing waits, and nothing comes any more.
         """
         with self._changed:
-            self._has_one_out = False
-            if self._is_closed:
-                self._changed.notify_all()
-            while not self._waiting:
-                if self._is_closed:
-                    return None
+            self._is_out = False
+            self._changed.notify_all()
+            calls: list[Call] = []
+            while not calls:
+                while not self._waiting:
+                    if self._is_closed:
+                        return []
+                    if self._changed.wait(_STEP_S):
+                        # Others come behind the first one: a change of threads for each costs more.
+                        self._changed.wait(_GATHER_S)
+                size = 0
+                while self._waiting and size < _OUT_BYTES:
+                    call = self._pop()
+                    if call.name == _SPILLED and self._spill is not None:
+                        self._bring_back(call, self._spill)
+                    else:
+                        calls.append(call)
+                        size += call.size
+            self._is_out = True
+            return calls
+
+    def is_idle(self) -> bool:
+        """Tell whether nothing waits and nothing is out; waits for that a while."""
+        with self._changed:
+            if self._waiting or self._is_out:
                 self._changed.wait(_STEP_S)
-            self._has_one_out = True
-            return self._pop()
+            return not (self._waiting or self._is_out)
 
     def drop(self, records: int) -> None:
         """Count records that did not pass."""
@@ -215,7 +283,7 @@ class Intake:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
-            while (self._waiting or self._has_one_out) and may_wait():
+            while (self._waiting or self._is_out) and may_wait():
                 self._changed.wait(_STEP_S / 10)
 
     @property
@@ -235,9 +303,12 @@ class Intake:
             if not count or not is_due:
                 return None
             self._told, self._told_s = self.dropped, now_s
+        why = "more came than the rate, the queue and the disk let pass"
+        if self.policy is WhenFull.SPILL:
+            why = "they waited when the receiver stopped, or could not be read again"
         return RecordsDroppedError(
-            f"{count} {'record was' if count == 1 else 'records were'} dropped: more came than the "
-            f"rate, the queue and the disk let pass, and {WHEN_FULL} is {self.policy.value}"
+            f"{count} {'record was' if count == 1 else 'records were'} dropped: {why}, and "
+            f"{WHEN_FULL} is {self.policy.value}"
         )
 
     def drop_rest(self) -> None:
@@ -245,6 +316,8 @@ class Intake:
         with self._changed:
             while self._waiting:
                 self.dropped += self._pop().records
+            if self._spill is not None:
+                self._spill.close()
 
 
 class IntakeStoring(Storing):
@@ -298,31 +371,49 @@ class IntakeStoring(Storing):
         framing: str | None = None,
     ) -> None:
         """As `Receiver.store`."""
-        self._check_open(door)
+        door.check()
+        if type(data) in _PLAIN and position is None and ack is None and framing is None:
+            self._wait(door, "store", (data,), getsizeof(data))
+            return
         is_bulk = framing is not None or isinstance(data, BULK)
-        self._check_promise(position, ack, _WAITS if is_bulk else None)
-        if framing is not None:
+        if self._is_relied_on(position, ack, _WAITS if is_bulk else None):
+            self._wait_turn(door)
+            door.store_at_once(data, position, ack, framing)
+        elif framing is not None:
             self._put_from(door, reader_of(memoryview(data).cast("B")), framing)
         elif is_bulk:
             self._put_many(door, data)
         else:
             self._put_one(door, data)
 
-    def _check_promise(
+    def _is_relied_on(
         self, position: Any, ack: Callable[[], None] | None, without: str | None = None
-    ) -> None:
-        """Refuse what somebody relies on; `without` is why not to do without an `ack`."""
+    ) -> bool:
+        """Tell whether somebody relies on what is stored; `without` says why without an `ack`.
+
+        Raises:
+            DroppingRefusedError: Somebody does, and it might be dropped.
+        """
         if position is not None:
             without = _HAS_POSITION
-        elif ack is acknowledge_nothing:
-            return
         elif ack is not None:
-            without = _ACKNOWLEDGES
-        if without is not None:
+            without = None if ack is acknowledge_nothing else _ACKNOWLEDGES
+        if without is not None and self._intake.policy.drops:
             raise DroppingRefusedError(self._intake.policy, without)
+        return without is not None
+
+    def _wait_turn(self, door: StoreDoor) -> None:
+        """Wait until all has passed that waits."""
+        while not self._intake.is_idle():
+            self._check_waiting(door)
+
+    def _check_waiting(self, door: StoreDoor) -> None:
+        self._check_open(door)
+        if door.is_stopping and not self._limiter.passes_soon:
+            door.refuse_waiting()
 
     def _put_one(self, door: StoreDoor, record: Any) -> None:
-        if type(record) is bytes or type(record) is str:
+        if type(record) in _PLAIN:
             self._wait(door, "store", (record,), getsizeof(record))
             return
         try:
@@ -332,7 +423,11 @@ class IntakeStoring(Storing):
         except Exception as error:
             if not self._assembler.has_schema:
                 raise RecordPickleError(record, error) from error
-            self._wait(door, "store", (record,), 0)  # It will fit nowhere.
+            # It will fit nowhere, and cannot be spilled.
+            if not self._intake.policy.drops:
+                door.store_at_once([record], None, acknowledge_nothing)
+            else:
+                self._wait(door, "store", (record,), 0)
         else:
             self._wait(door, "pickled", (kept,), len(kept))
 
@@ -358,15 +453,12 @@ class IntakeStoring(Storing):
         kind, reader = self._reader(framing)
         for found in reader.frames(readinto):
             letters: list[Letter] = []
-            self._account_dropped(reader, letters)
-            piece: Piece
-            if isinstance(found, Lines):
-                # A copy: the next ones come into the same buffer.
-                piece = LinesPiece(kind, memoryview(bytes(found.data)), found.number)
-            else:
-                piece = FramesPiece(kind, *found)
-            records = len(piece) + len(letters)
-            self._wait(door, "framed", (piece, letters), len(found[0]) + 4 * records, records)
+            self._account_dropped(reader, letters if self._intake.policy.drops else None)
+            # A copy: the next ones come into the same buffer.
+            data, ends = bytes(found[0]), found[1]
+            records = len(letters) + (ends if isinstance(ends, int) else len(ends))
+            size = len(data) + 4 * records
+            self._wait(door, "framed", (kind, data, ends, letters), size, records)
 
     def _put_letter(
         self,
@@ -378,14 +470,20 @@ class IntakeStoring(Storing):
     ) -> None:
         """As `Receiver.discard`."""
         self._check_open(door)
-        self._check_promise(position, ack)
+        if self._is_relied_on(position, ack):
+            self._wait_turn(door)
+        if not self._intake.policy.drops:
+            # Letters are few, and their errors may be no pickles: they are not spilled.
+            self._discard(door, record, reason, position, ack)
+            return
         kept, size = self._assembler.copy_of_row(record)
         self._wait(door, "letter", (kept, reason), size)
 
     def _wait(
         self, door: StoreDoor, name: str, arguments: tuple[Any, ...], size: int, records: int = 1
     ) -> None:
-        if records and not self._intake.put(Call(name, arguments, records, size + _CALL_BYTES)):
+        call = Call(name, arguments, records, size + _CALL_BYTES)
+        if records and not self._intake.put(call, partial(self._check_waiting, door)):
             self._check_open(door)
             door.refuse_waiting()
 
@@ -393,20 +491,23 @@ class IntakeStoring(Storing):
 
     def _pass_all(self) -> None:
         is_failing = False
-        while (call := self._intake.next()) is not None:
-            before = self._passed() if call.records > 1 else 0
-            try:
-                getattr(self, f"_pass_{call.name}")(*call.arguments)
-                is_failing = False
-            except MAY_PASS as error:
-                passed = self._passed() - before if call.records > 1 else 0
-                self._intake.drop(max(0, call.records - passed))
-                if isinstance(error, ReceiverStoppedError):
-                    return
-                if not is_failing:
-                    self._tell("Error in putting records into a block", error)
-                is_failing = True
-                time.sleep(_PAUSE_S)
+        while calls := deque(self._intake.take()):
+            while calls:
+                call = calls.popleft()
+                before = self._passed() if call.records > 1 else 0
+                try:
+                    getattr(self, f"_pass_{call.name}")(*call.arguments)
+                    is_failing = False
+                except MAY_PASS as error:
+                    passed = self._passed() - before if call.records > 1 else 0
+                    self._intake.drop(max(0, call.records - passed))
+                    if isinstance(error, ReceiverStoppedError):
+                        self._intake.drop(sum(each.records for each in calls))
+                        return
+                    if not is_failing:
+                        self._tell("Error in putting records into a block", error)
+                    is_failing = True
+                    time.sleep(_PAUSE_S)
 
     def _passed(self) -> int:
         assembler = self._assembler
@@ -428,5 +529,10 @@ class IntakeStoring(Storing):
     def _pass_letter(self, record: Any, reason: str | Exception) -> None:
         self._own.discard(record, reason)
 
-    def _pass_framed(self, piece: Piece, letters: list[Letter]) -> None:
+    def _pass_framed(self, kind: BlockKind, data: bytes, ends: Any, letters: list[Letter]) -> None:
+        piece: Piece
+        if isinstance(ends, int):
+            piece = LinesPiece(kind, memoryview(data), ends)
+        else:
+            piece = FramesPiece(kind, data, ends)
         self._pass_pieces(self._own, iter([piece]), lambda: None, None, letters)

@@ -32,9 +32,10 @@ from penstock.processes import ProcessIdentity
 from penstock.receiver.base import Receiver
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver.intake import policy_of
+from penstock.receiver.intake import WhenFull, policy_of
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
+from penstock.receiver.spill import Spill
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import UncaughtErrors
@@ -353,6 +354,10 @@ class ReceiverLaunch:
         settings = self.settings
         budget = settings.dead_letters_budget
         letters = self.letters_place(receiver, host)
+        policy, spill = policy_of(receiver, settings), None
+        if policy is WhenFull.SPILL:
+            folder = self.logs.folder_of_host
+            spill = Spill(folder, settings.spill_bytes, self.logs.encryption, on_error)
         return BlockGenerator(
             stream_id=self.stream_id,
             first_block_number=first_block_number,
@@ -369,11 +374,12 @@ class ReceiverLaunch:
                 dead_letter_budget=None if budget is None else record_budget(budget),
                 pauses_over_budget=settings.dead_letters_budget_action == "pause",
                 trace_every=settings.otel_traces_every if settings.otel_enabled else 0,
-                when_full=policy_of(receiver, settings),
+                when_full=policy,
                 waiting_bytes=settings.waiting_bytes,
             ),
             on_error=on_error,
             letters=None if letters is None else DeadLetterWriter(letters, on_error),
+            spill=spill,
         )
 
     def letters_place(self, receiver: Receiver, host: str) -> DeadLetterPlace | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,13 +23,16 @@ from penstock.receiver import (
     policy_of,
     receiver,
 )
+from penstock.receiver.assembler import RecordPickleError
 from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
 from penstock.receiver.intake import Call, Intake
+from penstock.receiver.spill import Spill
 from penstock.settings import Settings
 from penstock.sources.kafka import KafkaReceiver
 from penstock.sources.sqs import SqsReceiver
 from penstock.testing import ReceiverTestError, run_receiver
 from penstock.testing.driver import read_back
+from penstock.wal import EncryptionKey
 from penstock.wire.messages import AddBlock, Message, ReportDropped, StopReceiver
 from tests.bounds import HANG_S
 from tests.receiver.running import Running, Tracker
@@ -226,7 +232,10 @@ def test_what_somebody_relies_on_is_refused(
         (error,) = done()
         assert isinstance(error, DroppingRefusedError)
         assert why in str(error)
-        assert f"{WHEN_FULL}={policy!r} is not accepted: only block for this receiver" in str(error)
+        assert (
+            f"{WHEN_FULL}={policy!r} is not accepted: only block or spill for this receiver"
+            in str(error)
+        )
         assert running.wait_for_records(1) == ["0"]
         running.stop()
 
@@ -332,6 +341,165 @@ def test_what_its_author_changes_afterwards_is_kept_as_it_was() -> None:
         assert running.discarded[0][0] == b"x"
 
 
+SPILLING = {**SMALL, WHEN_FULL: "spill", f"{WHEN_FULL}.memory": "32k"}
+
+
+def test_what_is_spilled_is_all_there_in_order_and_nothing_is_left(tmp_path: Path) -> None:
+    is_held = threading.Event()
+    give(lambda source: is_held.wait(HANG_S), storing(10_000))
+    with run_receiver(Calls(), settings=SPILLING, folder=tmp_path) as running:
+        before = open_files()
+        running.hold()
+        is_held.set()
+        assert done() == []
+        assert len(open_files() - before) == 1
+        running.go_on()
+        assert running.wait_for_records(10_000) == [str(number) for number in range(10_000)]
+        give(storing(10, 10_000))
+        running.restart()
+        running.wait_for_records(10_010)
+        running.stop()
+        assert [int(record) for record in running.records] == list(range(10_010))
+        assert running.dropped == 0
+        assert running.errors == []
+    assert open_files() <= before
+
+
+def open_files() -> set[str]:
+    """Return the files without a name that this process has open."""
+    found = set()
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{each}"))
+    return {each for each in found if each.endswith(" (deleted)") and "receivedData" in each}
+
+
+def test_store_waits_when_the_disk_that_it_may_take_is_full() -> None:
+    settings = {**SPILLING, f"{WHEN_FULL}.disk": "1m", "spark.penstock.receiver.rate": "1 per hour"}
+    is_over = threading.Event()
+    taken: list[int] = []
+
+    def store(source: Receiver) -> None:
+        try:
+            for number in range(1_000_000):
+                source.store(str(number))
+                taken.append(number)
+        except ReceiverStoppedError:
+            is_over.set()
+
+    give(store)
+    with run_receiver(Calls(), settings=settings) as running:
+        before = -1
+        while len(taken) != before or before < 1_000:
+            before = len(taken)
+            assert not is_over.wait(0.5)
+        running.stop()
+        assert is_over.is_set()
+        # All that was taken found no way out, and is counted.
+        assert running.dropped + len(running.records) == len(taken)
+        assert 10_000 < len(taken) < 200_000
+        assert any("when the receiver stopped" in error for error in running.errors)
+
+
+def test_what_is_relied_on_waits_until_what_was_spilled_has_passed() -> None:
+    acknowledged: list[int] = []
+    is_held = threading.Event()
+
+    def store(source: Receiver) -> None:
+        is_held.wait(HANG_S)
+        storing(10_000)(source)
+        Given.are_done.set()
+        source.store("10000", ack=lambda: acknowledged.append(running._driver.count))
+        source.store(["10001", "10002"])
+        source.store("10003", position=7)
+        source.discard("10004", "bad", position=8)
+
+    give(store)
+    with run_receiver(Calls(), settings=SPILLING) as running:
+        running.hold()
+        is_held.set()
+        done()
+        running.go_on()
+        running.wait_for_records(10_004)
+        running.stop()
+        assert [int(record) for record in running.records] == list(range(10_004))
+        assert running.position == 8
+        assert acknowledged[0] >= 10_001
+        assert len(running.discarded) == 1
+        assert Given.errors == []
+
+
+def test_every_way_in_can_be_spilled() -> None:
+    rows = pa.table({"n": range(100)})
+    is_held = threading.Event()
+    lines = b"".join(b"%d\n" % number for number in range(100))
+
+    def store(source: Receiver) -> None:
+        is_held.wait(HANG_S)
+        for number in range(300):
+            source.store({"n": number}, ack=None)
+            source.store(rows, ack=acknowledge_nothing)
+            source.storeFrom(io.BytesIO(lines).readinto, "lines")
+            source.store([number, "s"], ack=acknowledge_nothing)
+        source.store(threading.Lock())
+
+    give(store)
+    with run_receiver(
+        Calls(), settings={**SPILLING, "spark.penstock.block.maxSize": "1m"}
+    ) as running:
+        running.hold()
+        is_held.set()
+        (error,) = done()
+        assert isinstance(error, RecordPickleError)
+        running.go_on()
+        running.stop()
+        expected: list[Any] = []
+        for number in range(300):
+            expected += [{"n": number}, *rows.to_pylist(), *map(str, range(100)), number, "s"]
+        assert running.records == expected
+
+
+def test_what_is_spilled_is_encrypted_and_bounded(tmp_path: Path) -> None:
+    told: list[str] = []
+    spill = Spill(
+        str(tmp_path), 10_000, EncryptionKey.generate(), lambda text, _: told.append(text)
+    )
+    first = spill.push(["secret"] * 100)
+    assert first is not None
+    (file,) = spill._files
+    assert b"secret" not in os.pread(file.file.fileno(), 10_000, 0)
+    assert spill.push(["x" * 10_000]) is None
+    # Nothing is tried again at once.
+    assert spill.push(["y"]) is None
+    assert spill.pull(first) == ["secret"] * 100
+    assert spill._files == []
+    assert told == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    folder = tmp_path / "folder"
+    spill = Spill(str(folder), 10_000, None, lambda text, error: told.append(f"{text}: {error}"))
+    for _ in range(2):
+        assert spill.push(["a"]) is None
+        spill._again_s = 0.0
+    folder.mkdir()
+    place = spill.push(["a"])
+    assert place is not None
+    assert len(told) == 1
+    assert "store waits" in told[0]
+    spill.close()
+    notes = Notes(WhenFull.SPILL)
+    notes.intake = Intake(WhenFull.SPILL, 1_000, lambda: 0.0, spill)
+    notes.put(*"abcdefgh")
+    assert notes.intake.records == 8
+    spill.close()
+    # What cannot be read again is counted.
+    assert len(notes.take()) + notes.intake.dropped == 8
+    assert notes.intake.dropped > 0
+
+
 def not_b(record: Any) -> bool:
     return bool(record != "b")
 
@@ -400,9 +568,8 @@ class Notes:
         for record in records:
             assert self.intake.put(Call(record, (), 1, size))
 
-    def next(self, count: int = 1) -> str:
-        found = [self.intake.next() for _ in range(count)]
-        return "".join(call.name for call in found if call is not None)
+    def take(self) -> str:
+        return "".join(call.name for call in self.intake.take())
 
     def told(self, **given: bool) -> str | None:
         news = self.intake.news(**given)
@@ -415,18 +582,25 @@ def test_an_intake_drops_by_bytes_and_gives_back_in_order() -> None:
         notes.put(*"abcdefg")
         assert notes.intake.dropped == 2
         assert notes.intake.records == 5
-    assert (new.next(3), old.next(3)) == ("abc", "cde")
+    assert (new.take(), old.take()) == ("abcde", "cdefg")
     for notes in (new, old):
-        # One that is out takes no room, and one that is larger than all waits alone.
+        # What is out takes no room, and one that is larger than all waits alone.
         notes.put("h", "i")
         assert notes.intake.dropped == 2
-    assert (new.next(4), old.next(4)) == ("dehi", "fghi")
+    assert (new.take(), old.take()) == ("hi", "hi")
     for notes in (new, old):
         notes.put("j", size=5_000)
         notes.put("k")
         assert notes.intake.dropped == 3
-    assert (new.next(), old.next()) == ("j", "k")
+    assert (new.take(), old.take()) == ("j", "k")
     assert new.intake.records == old.intake.records == 0
+
+
+def test_only_a_few_calls_are_out_at_a_time() -> None:
+    notes = Notes(WhenFull.DROP_OLD)
+    notes.intake = Intake(WhenFull.DROP_OLD, 1 << 20, lambda: 0.0)
+    notes.put(*map(str, range(1_000)))
+    assert len(notes.intake.take()) < 200
 
 
 def test_many_records_of_one_call_are_dropped_together() -> None:
@@ -435,14 +609,14 @@ def test_many_records_of_one_call_are_dropped_together() -> None:
         assert notes.intake.put(Call("many", (), 70, 900))
         assert notes.intake.put(Call("last", (), 30, 900))
         assert notes.intake.records + notes.intake.dropped == 100
-        assert notes.next() == left
+        assert notes.take() == left
 
 
 def test_drops_are_told_at_once_and_then_every_ten_seconds() -> None:
     notes = Notes(WhenFull.DROP_NEW)
     assert notes.told() is None
     notes.put(*"abcdef")
-    notes.next(5)
+    notes.take()
     assert notes.intake.is_busy
     assert notes.told() == "1 record was"
     assert not notes.intake.is_busy
@@ -461,7 +635,8 @@ def test_drops_are_told_at_once_and_then_every_ten_seconds() -> None:
 def test_a_closed_intake_takes_nothing_and_its_rest_is_counted_once() -> None:
     notes = Notes(WhenFull.DROP_OLD)
     notes.put(*"abc")
-    assert notes.next() == "a"
+    assert notes.take() == "abc"
+    notes.put(*"de")
     asked: list[int] = []
 
     def may_wait() -> bool:
@@ -470,10 +645,10 @@ def test_a_closed_intake_takes_nothing_and_its_rest_is_counted_once() -> None:
 
     notes.intake.close(may_wait)
     assert len(asked) == 3
-    assert not notes.intake.put(Call("d", (), 1, 10))
+    assert not notes.intake.put(Call("f", (), 1, 10))
     notes.intake.drop_rest()
     notes.intake.drop_rest()
     assert notes.intake.dropped == 2
-    assert notes.intake.next() is None
+    assert notes.intake.take() == []
     # Now nothing waits, and nothing is out.
     notes.intake.close(lambda: pytest.fail("it waits"))
