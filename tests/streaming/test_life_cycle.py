@@ -559,7 +559,7 @@ class TestProgram:
             assert "seen [['a']]" in done.stdout
         assert "Traceback" not in done.stderr
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive  # `test_signals` ends a program in the same way.
     def test_the_order_to_end_drains_when_the_setting_says_so(self) -> None:
         program = textwrap.dedent(
             """

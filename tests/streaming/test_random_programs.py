@@ -115,7 +115,7 @@ def run_penstock(sc: Any, folder: str, chosen: list[Program], batches: Any) -> R
     return dict(_results)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # In CI `test_oracle` compares some programs with PySpark.
 @pytest.mark.slow
 @pytest.mark.timeout(0 if _SOAK else 600)
 @settings(
