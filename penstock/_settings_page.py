@@ -37,7 +37,7 @@ _SHORTER = (
     (r"^a (size .*?) such as .*? \(a bare number counts bytes\)$", r"\1"),
     (r"^a whole number from (\d+) to 2147483647 \(of (.*), without a unit sign\)$", r"\2, from \1"),
     (r"^a whole number from (\d+ to \d+) \(of (.*), without a unit sign\)$", r"\2, from \1"),
-    (r"^an absolute path .*, or a folder on HDFS.*$", "a path, or one on HDFS or S3"),
+    (r"^an absolute path .*, or a folder on HDFS.*$", "a path, or one on HDFS or an object store"),
     (r"^an absolute path on the local file system, such as .*$", "an absolute path"),
     (r"^(an address such as .*), without a query and .*$", r"\1, without a password"),
     (r"^a decimal number (.*)$", r"a number \1"),

@@ -142,7 +142,7 @@ def choose_durability(
 
     Raises:
         SettingError: The settings contradict each other, or the checkpoint directory is
-            neither on a local file system nor on HDFS or S3.
+            neither on a local file system nor on HDFS or an object store.
     """
     scratch = os.path.join(scratch_parent, f"penstock-{application_id}")
     checkpoint = None if checkpoint_directory is None else checkpoint_address(checkpoint_directory)
