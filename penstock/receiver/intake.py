@@ -98,8 +98,8 @@ class WhenFull(enum.Enum):
 class DroppingRefusedError(SettingError):
     """A receiver would lose, by a policy that drops, what somebody relies on."""
 
-    def __init__(self, policy: WhenFull, why: str) -> None:
-        accepted = f"only block or spill for this receiver, because it {why}"
+    def __init__(self, policy: WhenFull, why: str, receiver: str = "this receiver") -> None:
+        accepted = f"only block or spill for {receiver}, because it {why}"
         super().__init__(WHEN_FULL, policy.value, f"{accepted} (whenFull of a receiver wins)")
 
 
@@ -126,7 +126,8 @@ def policy_of(receiver: Receiver, settings: Settings) -> WhenFull:
     """
     policy = WhenFull(receiver.whenFull or settings.when_full)
     if policy.drops and (receiver._is_reliable or receiver._position_type is not Any):
-        raise DroppingRefusedError(policy, "gives positions or acknowledgements to its source")
+        why = "gives positions or acknowledgements to its source"
+        raise DroppingRefusedError(policy, why, receiver._receiver_type())
     return policy
 
 

@@ -409,11 +409,18 @@ def _warn_of_schema(source: Any, declaration: _Declaration) -> None:
         check_schema(schema := getattr(source, "schema", None))
     except TypeError:
         return  # Something of its own, of that name.
+    name = getattr(source, "__name__", type(source).__name__)
     if schema is not None and declaration.schema is None:
         _log.warning(
             "the attribute schema of %s declares nothing, since it is no subclass of Receiver; "
             "@receiver(schema=...) declares the columns of its records",
-            getattr(source, "__name__", type(source).__name__),
+            name,
+        )
+    if getattr(source, "whenFull", None) is not None and declaration.when_full is None:
+        _log.warning(
+            "the attribute whenFull of %s declares nothing, since it is no subclass of Receiver; "
+            "@receiver(whenFull=...) does",
+            name,
         )
 
 

@@ -85,6 +85,7 @@ class Spill:
             data = self._cipher.seal(data)
         if sum(each.size for each in self._files) + len(data) > self._limit:
             return None
+        os.makedirs(self._folder, mode=0o700, exist_ok=True)  # Without a log there may be none.
         if not self._files or self._files[-1].size >= _FILE_BYTES:
             opened = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  # kept
             self._files.append(_File(opened))

@@ -264,11 +264,27 @@ def test_the_refusal_ends_the_receiver_for_good(settings: dict[str, str]) -> Non
 )
 def test_a_source_that_relies_on_what_it_stores_is_refused_at_once(source: Receiver) -> None:
     for policy in POLICIES:
-        with pytest.raises(DroppingRefusedError, match="gives positions or acknowledgements"):
+        with pytest.raises(DroppingRefusedError, match=source._receiver_type()):
             policy_of(source, Settings.from_pairs([(WHEN_FULL, policy)]))
     assert policy_of(source, Settings()) is WhenFull.BLOCK
     source.whenFull = "block"
     assert policy_of(source, Settings.from_pairs([(WHEN_FULL, "dropNew")])) is WhenFull.BLOCK
+
+
+def test_an_attribute_that_declares_no_policy_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Source:
+        whenFull = "dropNew"
+
+        def run(self, ctx: Any) -> None:
+            ctx.store("a")
+
+    as_receiver(Source)
+    assert "the attribute whenFull of Source declares nothing" in caplog.text
+    caplog.clear()
+    assert as_receiver(receiver(whenFull="dropOld")(Source)).whenFull == "dropOld"
+    assert not caplog.messages
 
 
 def test_an_unknown_policy_is_refused_where_it_is_named() -> None:
@@ -480,11 +496,12 @@ def test_what_is_spilled_is_encrypted_and_bounded(tmp_path: Path) -> None:
 def test_a_disk_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
     told: list[str] = []
     folder = tmp_path / "folder"
+    folder.touch()
     spill = Spill(str(folder), 10_000, None, lambda text, error: told.append(f"{text}: {error}"))
     for _ in range(2):
         assert spill.push(["a"]) is None
         spill._again_s = 0.0
-    folder.mkdir()
+    folder.unlink()
     place = spill.push(["a"])
     assert place is not None
     assert len(told) == 1
