@@ -43,6 +43,7 @@ import pyarrow as pa
 from penstock._arguments import refused
 from penstock.blockstore import BlockKind
 from penstock.blockstore.record_pickles import pickle_record
+from penstock.dead_letters import PickledRecord
 from penstock.errors import PenstockError, SettingError
 from penstock.receiver.assembler import RecordPickleError
 from penstock.receiver.bulk import BULK, FramesPiece, LinesPiece, Piece, WithLetters, reader_of
@@ -356,7 +357,9 @@ class IntakeStoring(Storing):
         for door in self._known_doors():
             if door is not self._own:
                 door.close()
-        self._intake.close(lambda: may_wait() and self._limiter.passes_soon)
+        self._intake.close(
+            lambda: self._thread.is_alive() and may_wait() and self._limiter.passes_soon
+        )
         self._own.close()
         self._thread.join(2 * _STEP_S)
         self._intake.drop_rest()
@@ -493,22 +496,37 @@ class IntakeStoring(Storing):
     def _pass_all(self) -> None:
         is_failing = False
         while calls := deque(self._intake.take()):
-            while calls:
-                call = calls.popleft()
-                before = self._passed() if call.records > 1 else 0
-                try:
-                    getattr(self, f"_pass_{call.name}")(*call.arguments)
-                    is_failing = False
-                except MAY_PASS as error:
-                    passed = self._passed() - before if call.records > 1 else 0
-                    self._intake.drop(max(0, call.records - passed))
-                    if isinstance(error, ReceiverStoppedError):
-                        self._intake.drop(sum(each.records for each in calls))
-                        return
-                    if not is_failing:
+            try:
+                while calls:
+                    error = self._pass(calls[0])
+                    calls.popleft()
+                    if error is not None and not is_failing:
                         self._tell("Error in putting records into a block", error)
-                    is_failing = True
-                    time.sleep(_PAUSE_S)
+                    if is_failing := error is not None:
+                        time.sleep(_PAUSE_S)
+            except ReceiverStoppedError:
+                return
+            finally:
+                self._intake.drop(sum(call.records for call in calls))
+
+    def _pass(self, call: Call) -> Exception | None:
+        """Make a call; what it fails with for now is returned, and what did not pass is counted.
+
+        Raises:
+            ReceiverStoppedError: Nothing passes any more.
+        """
+        before = self._passed() if call.records > 1 else 0
+        try:
+            getattr(self, f"_pass_{call.name}")(*call.arguments)
+        except MAY_PASS as error:
+            passed = self._passed() - before if call.records > 1 else 0
+            if isinstance(error, ReceiverStoppedError):
+                # Who calls counts all of it.
+                self._intake.drop(-passed)
+                raise
+            self._intake.drop(max(0, call.records - passed))
+            return error
+        return None
 
     def _passed(self) -> int:
         assembler = self._assembler
@@ -522,7 +540,14 @@ class IntakeStoring(Storing):
             self._own.store(record)
 
     def _pass_pickled(self, kept: bytes) -> None:
-        self._pass_store(pickle.loads(kept))
+        try:
+            record = pickle.loads(kept)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the program's class may raise what it likes
+            self._own.discard(PickledRecord(kept, error), error)
+        else:
+            self._pass_store(record)
 
     def _pass_many(self, data: Any) -> None:
         self._own.store(data, None, acknowledge_nothing)

@@ -17,6 +17,7 @@ from penstock.errors import SettingError
 from penstock.receiver import (
     DroppingRefusedError,
     Receiver,
+    ReceiverFailedError,
     WhenFull,
     WithLetters,
     as_receiver,
@@ -25,12 +26,12 @@ from penstock.receiver import (
 )
 from penstock.receiver.assembler import RecordPickleError
 from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
-from penstock.receiver.intake import Call, Intake
+from penstock.receiver.intake import Call, Intake, IntakeStoring
 from penstock.receiver.spill import Spill
 from penstock.settings import Settings
 from penstock.sources.kafka import KafkaReceiver
 from penstock.sources.sqs import SqsReceiver
-from penstock.testing import ReceiverTestError, run_receiver
+from penstock.testing import ReceiverTestError, RunningReceiver, run_receiver
 from penstock.testing.driver import read_back
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import AddBlock, Message, ReportDropped, StopReceiver
@@ -269,6 +270,43 @@ def test_a_source_that_relies_on_what_it_stores_is_refused_at_once(source: Recei
     assert policy_of(source, Settings()) is WhenFull.BLOCK
     source.whenFull = "block"
     assert policy_of(source, Settings.from_pairs([(WHEN_FULL, "dropNew")])) is WhenFull.BLOCK
+
+
+class ComesBackNot:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
+def test_an_object_that_cannot_be_unpickled_is_a_letter() -> None:
+    give(lambda source: source.store(ComesBackNot()), storing(1))
+    with run_receiver(Calls("dropNew")) as running:
+        assert done() == []
+        running.stop()
+        assert running.records == ["0"]
+        assert len(running.discarded) == 1
+        assert "no number" in running.discarded[0][1]
+        assert running.dropped == 0
+
+
+def test_a_defect_of_the_intake_ends_the_attempt_at_once_and_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("a defect")
+
+    monkeypatch.setattr(IntakeStoring, "_pass_store", fail)
+    give(storing(100))
+    found: list[RunningReceiver] = []
+
+    def run() -> None:
+        with run_receiver(Calls("dropNew")) as running:
+            found.append(running)
+            done()
+            running.wait_for_error("a defect")
+
+    with pytest.raises(ReceiverFailedError, match="a defect"):
+        run()
+    assert found[0].dropped == 100
 
 
 def test_an_attribute_that_declares_no_policy_is_warned_of(
