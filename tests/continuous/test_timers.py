@@ -176,6 +176,39 @@ def test_the_earlier_come_first_and_what_has_passed_waits_for_the_next_moment(
     assert seen == [[5, 15, 25, 30], [-5, 0, 10, 20]]
 
 
+def test_what_has_passed_expires_at_the_next_block_of_the_epoch_already(
+    tmp_path: Path, program: Program
+) -> None:
+    again = [NOW_MS - 5]
+
+    def expire(found: ExpiredTimers, state: KeyedState, timers: Timers) -> pa.RecordBatch:
+        if again:
+            timers.processing_time.register("again", again.pop())
+        return tell(found, state, timers)
+
+    driven = Driven(tmp_path, program, expire)
+    program.next = lambda timers: timers.processing_time.register("k", NOW_MS)
+    driven.block(NOW_MS, rows(1))
+    program.next = lambda timers: None
+    for number in (1, 2):
+        driven.block(NOW_MS, rows(1))
+        assert len(driven.attempt._by_place) == number
+    assert told(driven.end(NOW_MS)) == [
+        ("processing", NOW_MS, ["k"]),
+        ("processing", NOW_MS - 5, ["again"]),
+    ]
+
+
+def test_a_watermark_beyond_what_a_column_can_have_makes_all_of_it_late(
+    tmp_path: Path, program: Program
+) -> None:
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0))
+    driven.block(NOW_MS, timed(253_402_300_799_000, unit="s"))
+    driven.block(NOW_MS, timed(NOW_MS, unit="ns"))
+    driven.end(NOW_MS)
+    assert driven.output.late == 1
+
+
 def test_epochs_that_were_not_logged_are_undone_with_their_timers(
     tmp_path: Path, program: Program
 ) -> None:
