@@ -176,6 +176,21 @@ def test_the_earlier_come_first_and_what_has_passed_waits_for_the_next_moment(
     assert seen == [[5, 15, 25, 30], [-5, 0, 10, 20]]
 
 
+def test_a_timer_that_registers_itself_again_expires_once_each_time(
+    tmp_path: Path, program: Program
+) -> None:
+    def again(found: ExpiredTimers, state: KeyedState, timers: Timers) -> pa.RecordBatch:
+        timers.processing_time.register("k", found.time_ms)
+        return tell(found, state, timers)
+
+    driven = Driven(tmp_path, program, again)
+    program.next = lambda timers: timers.processing_time.register("k", NOW_MS)
+    driven.block(NOW_MS, rows(1))
+    for _ in range(3):
+        assert told(driven.end(NOW_MS)) == [("processing", NOW_MS, ["k"])]
+        assert driven.attempt.due_ms == NOW_MS
+
+
 def test_what_has_passed_expires_at_the_next_block_of_the_epoch_already(
     tmp_path: Path, program: Program
 ) -> None:
