@@ -295,6 +295,31 @@ def test_times_between_milliseconds_are_not_late_too_soon(tmp_path: Path, progra
     assert told(driven.end(NOW_MS)) == [("event", 6, ["k"])]
 
 
+def test_neither_time_goes_back(tmp_path: Path, program: Program) -> None:
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0, sources="source"))
+    timers = driven.attempt.service.timers
+    driven.block(NOW_MS + 100, timed(NOW_MS + 100, source="a"))
+    assert driven.end(NOW_MS + 200) == []
+    # It came before the epoch ended, and was not in it.
+    driven.block(NOW_MS + 150, timed(NOW_MS + 50, NOW_MS + 100, source="b"))
+    assert timers.processing_time.now_ms == NOW_MS + 200
+    driven.block(NOW_MS + 160, timed(NOW_MS + 50, source="c"))
+    assert timers.event_time.now_ms == NOW_MS + 100
+    assert driven.end(NOW_MS + 170) == []
+    assert timers.processing_time.now_ms == NOW_MS + 200
+    assert driven.output.late == 2
+
+
+def test_a_watermark_within_a_second_is_one_for_whole_seconds_too(
+    tmp_path: Path, program: Program
+) -> None:
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0.5))
+    driven.block(NOW_MS, timed(NOW_MS + 2000, unit="s"))
+    driven.block(NOW_MS, timed(NOW_MS + 1000, NOW_MS + 2000, unit="s"))
+    driven.end(NOW_MS)
+    assert driven.output.late == 1
+
+
 def test_late_records_are_kept_if_asked_and_counted(tmp_path: Path, program: Program) -> None:
     driven = Driven(tmp_path, program, tell, Watermark("at", 0, late="keep"))
     for _ in range(2):
