@@ -163,9 +163,12 @@ class ObjectsClient:
                 with _told(self._name, left[0]):
                     # Many take the store as long as bytes do.
                     self._obstore.delete(self._store if left[1:] else self._asked, left)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 # One was gone; others may be left, or were refused, which is not told then.
                 there = {key for key, _ in self.keys(_common_folder(left))} if left[1:] else set()
+                if there.issuperset(left):
+                    text = "a removal met nothing where there is something"
+                    raise StorageAwayError(text, f"{self._name}/{left[0]}") from error
                 left = [key for key in left if key in there]
             else:
                 return

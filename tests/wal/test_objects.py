@@ -370,6 +370,26 @@ def test_of_many_that_are_removed_some_may_be_gone(server: ObjectServer) -> None
     client.delete(keys)
 
 
+def test_a_removal_that_finds_nothing_again_and_again_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that says "gone" of what it lists: it is asked later, and not for ever."""
+    client = ObjectsClient(MemoryStore(), "gs://bucket")
+    for key in ("a", "b"):
+        client.create(key, b"a")
+    refused = 0
+
+    def delete(store: object, keys: list[str]) -> None:
+        nonlocal refused
+        refused += 1
+        raise FileNotFoundError(keys[0])
+
+    monkeypatch.setattr("obstore.delete", delete)
+    with pytest.raises(StorageAwayError, match="nothing where there is something"):
+        client.delete(["a", "b"])
+    with pytest.raises(StorageAwayError, match="nothing where there is something"):
+        client.delete(["a", "b", "gone"])
+    assert refused == 3
+
+
 def test_a_list_is_whole_where_a_store_gives_it_in_pages(server: ObjectServer) -> None:
     """A service gives 1,000 or 5,000 at once; what a file has may begin in any of them."""
     fs = files(server)
