@@ -147,6 +147,17 @@ def test_store_never_waits_and_a_stop_drops_what_no_rate_lets_pass(policy: str) 
         assert any(f"{WHEN_FULL} is {policy}" in error for error in running.errors)
 
 
+def test_what_is_read_from_a_socket_is_bounded_by_its_bytes() -> None:
+    lines = io.BytesIO((b"x" * 999 + b"\n") * 4_000)
+    give(lambda source: source.storeFrom(lines.readinto, "lines"))
+    with run_receiver(Calls("dropNew"), settings=NOTHING_PASSES) as running:
+        assert done() == []
+        # By the number of reads, all of it would have room.
+        running.wait_for_error("records were dropped", timeout_s=HANG_S)
+        running.stop()
+        assert len(running.records) + running.dropped == 4_000
+
+
 def test_a_stop_waits_for_what_the_rate_lets_pass() -> None:
     give(storing(300))
     settings = {"spark.penstock.receiver.rate": "200/second"}
@@ -550,9 +561,14 @@ def test_a_disk_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
     notes.put(*"abcdefgh")
     assert notes.intake.records == 8
     spill.close()
+    assert spill._files == []
     # What cannot be read again is counted.
     assert len(notes.take()) + notes.intake.dropped == 8
     assert notes.intake.dropped > 0
+    notes.put(*"abcdefgh")
+    assert len(spill._files) == 1
+    notes.intake.drop_rest()
+    assert spill._files == []
 
 
 def not_b(record: Any) -> bool:
