@@ -6,7 +6,10 @@
 # has 16777216 in place of 1. pandas shows the values as they are. What does not fit QuestDB's types, as a large
 # uint64, raises an error; this does not. pyarrow 26.0.1 refuses such an array. Seen, of the line protocol:
 #
-#   
+#   int32 of a packet: pandas [1, 2], sent value=16777216i value=33554432i
+#   turned: pandas [1, 2], sent value=1i value=2i
+#   float64: pandas [1.5, -2.0], sent value=3.13984e-319 value=9.5e-322
+#   pyarrow: Byte-swapped arrays not supported
 #
 # Ends with 0 while it is so, with another number when it changes.
 set -eu
@@ -21,7 +24,7 @@ cat > look.py <<'END'
 import numpy
 import pandas
 import pyarrow
-from questdb import Buffer, TimestampNanos
+from questdb.ingress import Buffer, TimestampNanos
 
 
 def lines(name, column):
