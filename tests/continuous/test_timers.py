@@ -176,6 +176,34 @@ def test_the_earlier_come_first_and_what_has_passed_waits_for_the_next_moment(
     assert seen == [[5, 15, 25, 30], [-5, 0, 10, 20]]
 
 
+@pytest.mark.parametrize("domain", ["event_time", "processing_time"])
+def test_what_is_too_much_for_an_epoch_is_due_at_once(
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch, domain: str
+) -> None:
+    monkeypatch.setattr(timers_module, "MOST_EXPIRED", 2)
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0))
+
+    def register(timers: Timers) -> None:
+        for key in range(8):
+            getattr(timers, domain).register(key, NOW_MS + 10)
+
+    def delete(timers: Timers) -> None:
+        for key in (0, 1, 2):
+            getattr(timers, domain).delete(key, NOW_MS + 10)
+
+    program.next = register
+    driven.block(NOW_MS, timed(NOW_MS))
+    assert driven.end(NOW_MS) == []
+    program.next = delete
+    driven.block(NOW_MS + 9, timed(NOW_MS + 9))
+    program.next = lambda timers: None
+    driven.block(NOW_MS + 10, timed(NOW_MS + 10))
+    for keys in ([3, 4], [5, 6], [7]):
+        ((_, _, found),) = told(driven.end(NOW_MS + 10))
+        assert found == keys
+        assert driven.attempt.due_ms == (None if keys == [7] else NOW_MS + 10)
+
+
 def test_a_timer_that_registers_itself_again_expires_once_each_time(
     tmp_path: Path, program: Program
 ) -> None:
