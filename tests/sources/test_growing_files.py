@@ -763,7 +763,7 @@ def logs_that_rotate(tmp_path: Path) -> Callable[[], Any]:
     return opened
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_every_source` kills one, and rotations are above.
 def test_each_line_is_stored_once_over_kills_and_rotations(tmp_path: Path) -> None:
     crash_test(
         lambda source: GrowingFilesReceiver(str(source.folder / "*.log*")),

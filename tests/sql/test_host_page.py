@@ -79,7 +79,7 @@ def asked() -> AppClient:
     return AppClient(app.url, app.token)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/monitor/test_program.py` has the same commands.
 def test_a_host_is_found_looked_at_changed_and_stopped_by_commands(
     spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from penstock.streaming import OutputOperationError, StateSpec
 from tests.streaming.batches import batches
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_conformance` has windows.
 @pytest.mark.slow
 def test_windows_of_half_seconds(sc: Any, tmp_path: Path) -> None:
     inputs = [list(range(size)) for size in (1, 3, 0, 2, 5)]

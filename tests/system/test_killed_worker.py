@@ -19,7 +19,7 @@ KILLS = 3
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sync", ["none", "always"])
+@pytest.mark.parametrize("sync", [pytest.param("none", marks=pytest.mark.exhaustive), "always"])
 def test_a_receiver_that_is_killed_again_and_again_loses_nothing_that_it_acknowledged(
     sc: Any, tmp_path: Any, caplog: pytest.LogCaptureFixture, sync: str
 ) -> None:

@@ -266,7 +266,7 @@ def test_a_broker_that_is_killed_and_started_again_loses_nothing(
     assert sorted(direct.values()) == list(range(7000))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # The test above starts a broker again, too.
 def test_a_task_waits_for_a_broker_that_comes_back(sc: Any, mortal: Broker) -> None:
     topic = mortal.create_topic()
     mortal.send(topic, 0, numbers(0, 100))

@@ -52,8 +52,8 @@ def logistic() -> Any:
     return StreamingLogisticRegressionWithSGD(stepSize=5.0, numIterations=50)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("make", [linear, pytest.param(logistic, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive  # In CI clusters follow the batches.
+@pytest.mark.parametrize("make", [linear, logistic])
 def test_weights_follow_the_batches_and_predict_with_what_was_learned(
     sc: Any, make: Callable[[], Any]
 ) -> None:

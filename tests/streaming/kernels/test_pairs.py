@@ -64,7 +64,7 @@ def test_nothing_is_taken_away_where_what_left_is_none(spill: Spill) -> None:
     assert over(func, [], [[("a", None), ("b", 1)]], [[("a", 5), ("b", 5)]]) == [("a", 5), ("b", 4)]
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_oracle` compares pairs with PySpark.
 @pytest.mark.slow
 def test_rdds_of_odd_pairs_give_what_those_of_pyspark_give(sc: Any) -> None:
     other = [("a", 7, "more"), ["b", 8], ("c", 9)]

@@ -354,8 +354,13 @@ def of_two(fast: Any, slow: Any) -> Callable[[Any, World], None]:
     return build
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2)),
+        *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(2, 6)),
+    ],
+)
 def test_random_versions_and_endings_give_exact_states(seed: int) -> None:
     chance = random.Random(seed)
     with Driven(of_two(add, add), chance=chance) as program:
