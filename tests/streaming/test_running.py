@@ -8,11 +8,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from penstock.streaming._running import _Signals
 from tests.bounds import HANG_S
+from tests.system.leftovers import await_that
 
 PROGRAM = """
 import os, signal, sys, threading
@@ -93,6 +95,10 @@ class Program:
         assert self.process.stderr is not None
         while text not in (found := self.process.stderr.readline()):
             assert found, f"it ended before {text!r}"
+
+    def is_waiting(self) -> bool:
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "S"
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)
@@ -182,6 +188,8 @@ def second_signal_in_a_call_to_the_jvm() -> Iterator[Program]:
         running.until("started")
         running.send(signal.SIGTERM)
         running.until("asking")
+        # A signal that comes just before it reads would be seen when it has read.
+        await_that("it reads", running.is_waiting)
         running.send(signal.SIGTERM)
         yield running
 
