@@ -64,6 +64,8 @@ _AGE_S = 0.02
 _ROWS = 2048
 _BYTES = 1 << 20
 """How many are stored in one call, which a low rate makes wait for all of them."""
+_DECODES_IN_RECOVERY = 160_000
+"""PostgreSQL 16, the first that gives changes from a standby."""
 _END_S = 2.0
 _HOPELESS_S = 30.0
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _TYPE = b"BCRTY"
@@ -394,6 +396,13 @@ class PostgresReceiver(_PostgresBase):
         if self._ask(link, "SHOW server_encoding") == [["SQL_ASCII"]]:
             # It would end the replication at the first text that is no UTF-8.
             self._ask(link, "SET client_encoding = 'SQL_ASCII'")
+        # It is on another timeline when its recovery has ended, which may be at any moment.
+        is_old = link.pg.server_version < _DECODES_IN_RECOVERY
+        if is_old and self._ask(link, "SELECT pg_is_in_recovery()") == [["t"]]:
+            raise PostgresSourceError(
+                "the server is in recovery, in which its version gives no changes: it is starting, "
+                "or is a standby"
+            )
         ((system, timeline, written, *_),) = self._ask(link, "IDENTIFY_SYSTEM")
         self._check_history(link, system, timeline, _lsn(written))
         name = _literal(self._publication)

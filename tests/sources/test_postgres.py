@@ -9,6 +9,7 @@ import itertools
 import json
 import shutil
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -873,6 +874,27 @@ def test_nothing_is_left_out_after_the_server_went_back(lacks: bool, is_promoted
             assert lacks or records == stored
             assert lacks or "older copy" not in "".join(running.errors)
             assert running.position["timeline"] == str(1 + is_promoted)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_server_in_recovery_is_waited_for_and_its_new_timeline_known() -> None:
+    with postgres_server() as server:
+        database = Database(server)
+        with run_receiver(database.receiver(), settings=SMALL) as running:
+            database.insert(0, 10)
+            running.wait_for_records(10)
+            server.stop()
+            (server.data / "standby.signal").touch()
+            starting = threading.Thread(target=server.start)  # Until it takes what is written.
+            starting.start()
+            running.wait_for_error("the server is in recovery")
+            with server.connect() as connection:
+                connection.execute("SELECT pg_promote()")
+            starting.join(HANG_S)
+            database.insert(10, 3)
+            assert ids(running.wait_for_records(13)) == [*range(13)]
+            assert running.position["timeline"] == "2"
 
 
 @pytest.mark.long
