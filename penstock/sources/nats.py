@@ -697,8 +697,9 @@ def _new_client(is_tls: bool) -> Client:
     class BytesClient(Client):
         """A client that goes on after subjects and headers that a sender got wrong.
 
-        To the server they are bytes. The client would read nothing any more, and say nothing. Nor
-        does this one send a password to a server without TLS that should have it.
+        To the server they are bytes. The client would read nothing any more, and say nothing; nor
+        after a flush that was cancelled. This one does not send a password to a server without TLS
+        that should have it, either.
         """
 
         def _connect_command(self) -> Any:
@@ -708,6 +709,12 @@ def _new_client(is_tls: bool) -> Client:
             if wants and not has:
                 raise Error("the server has no TLS")
             return super()._connect_command()
+
+        async def _process_pong(self) -> None:
+            if self._pongs and self._pongs[0].done():
+                # Of a flush that was given up: its answer would end the reading of all else.
+                self._pongs[0] = asyncio.get_running_loop().create_future()
+            await super()._process_pong()
 
         async def _process_headers(self, headers: Any) -> Any:
             if not headers:

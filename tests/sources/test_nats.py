@@ -20,7 +20,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
 from penstock.sources.formats import JsonFormat
-from penstock.sources.nats import NatsReceiver, _Numbers
+from penstock.sources.nats import NatsReceiver, _new_client, _Numbers
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
 from tests.services.nats import NatsServer, make_server
@@ -423,3 +423,19 @@ def test_of_too_many_ranges_the_one_after_which_nothing_is_missing_stays() -> No
     assert numbers.gapless() == 5
     assert len(numbers.text().split()) == 1000
     assert 9_998 in numbers
+
+
+@pytest.mark.slow
+def test_a_flush_that_was_given_up_does_not_end_the_reading(server: NatsServer) -> None:
+    async def give_up_and_go_on() -> None:
+        client = _new_client(is_tls=False)
+        await client.connect(server.address)
+        given_up = asyncio.create_task(client.flush())
+        await asyncio.sleep(0)
+        given_up.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await given_up
+        await client.flush(HANG_S)
+        await client.close()
+
+    asyncio.run(give_up_and_go_on())
