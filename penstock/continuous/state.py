@@ -357,7 +357,8 @@ class KeyedState(MutableMapping[Key, Any]):
                 pickled = pickle.dumps(row, pickle.HIGHEST_PROTOCOL)
                 database.execute("INSERT INTO undo VALUES (?)", (pickled,))
             there, gone = self._write(changes)
-            database.execute("DELETE FROM timer_undo")
+            # Without "WHERE true" a page is written even where there is no row.
+            database.execute("DELETE FROM timer_undo WHERE true")
             if self._timers is None:
                 database.execute("UPDATE clock SET before = now")
             else:
