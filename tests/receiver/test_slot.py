@@ -26,7 +26,7 @@ from penstock.wire.messages import (
 )
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import WAIT_S, Tracker, make_launch
-from tests.system.leftovers import await_that
+from tests.system.leftovers import await_that, is_running
 
 MODULE = """
 import os, signal, threading
@@ -263,12 +263,4 @@ def test_no_process_outlives_the_slots_task(slot: MakeSlot, tracker: SlotTracker
     (pid,) = {one.pid for one in shared.await_running(attempts)}
     shared.keeper.send_signal(signal.SIGKILL)
     shared.keeper.wait(WAIT_S)
-    await_that("its end", lambda: not is_alive(pid), WAIT_S)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    await_that("its end", lambda: not is_running(pid), WAIT_S)

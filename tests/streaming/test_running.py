@@ -8,13 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from penstock.streaming._running import _Signals
 from tests.bounds import HANG_S
-from tests.system.leftovers import await_that
+from tests.system.leftovers import await_that, state_of
 
 PROGRAM = """
 import os, signal, sys, threading
@@ -97,8 +96,7 @@ class Program:
             assert found, f"it ended before {text!r}"
 
     def is_waiting(self) -> bool:
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "S"
+        return state_of(self.process.pid) == "S"
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)

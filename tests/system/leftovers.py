@@ -42,14 +42,23 @@ def _pids() -> Iterator[int]:
 def is_running(pid: int) -> bool:
     """Whether the process exists and is not just waiting to be reaped."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return state_of(pid) not in "ZX"
     except OSError:
         return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def state_of(pid: int) -> str:
+    """Return the letter of proc(5): R runs, S waits, Z is to be reaped."""
+    return _stat_of(pid)[0]
 
 
 def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(_stat_of(pid)[1])
+
+
+def _stat_of(pid: int) -> list[str]:
+    """Return what there is behind the name of its program."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def command_of(pid: int) -> str:
