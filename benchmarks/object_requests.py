@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,8 +23,8 @@ from pyspark import SparkConf, SparkContext
 from benchmarks.machine import describe
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
+from tests.services.versitygw import make_server
 
-_KEYS = ("AKIDEXAMPLE", "secret")
 _ASKED = re.compile(r" s3_(Put|Get|Head|List|Delete)\w* \S+ (\S+)")
 _HOW = {"Put": "write", "Get": "read", "Head": "read", "List": "list", "Delete": "delete"}
 _STEP_S = 0.05
@@ -75,20 +72,11 @@ def asked(log: Path, begin: int) -> Counter[tuple[str, str]]:
 
 def measure(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str]]:
     """Run the program, and return its requests in the seconds that were asked for."""
-    binary = shutil.which("versitygw") or str(Path(sys.executable).with_name("versitygw"))
-    (folder / "data" / "logs").mkdir(parents=True)
     log = folder / "access.log"
-    address = f"127.0.0.1:{options.port}"
-    keys = ["--access", _KEYS[0], "--secret", _KEYS[1], "--access-log", str(log)]
-    server = subprocess.Popen(
-        [binary, "--quiet", "--port", address, *keys, "posix", str(folder / "data")]
-    )
-    os.environ.update(
-        AWS_ACCESS_KEY_ID=_KEYS[0],
-        AWS_SECRET_ACCESS_KEY=_KEYS[1],
-        AWS_REGION="us-east-1",
-        AWS_ENDPOINT_URL=f"http://{address}",
-    )
+    server = make_server(folder)
+    server.command = [server.command[0], "--access-log", str(log), *server.command[1:]]
+    os.environ.update(server.environment())
+    server.start()
     try:
         conf = SparkConf().setMaster("local[3]").setAppName("requests")
         conf.set("spark.ui.showConsoleProgress", "false").set("spark.ui.enabled", "false")
@@ -97,7 +85,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str
         sc = SparkContext(conf=conf)
         sc.setLogLevel("ERROR")
         ssc = StreamingContext(sc, options.batch)
-        ssc.checkpoint("s3://logs/app")
+        ssc.checkpoint(f"{server.authority}/app")
         each = options.bytes / options.receivers
         streams = [ssc.receiverStream(Steady(each)) for _ in range(options.receivers)]
         ssc.union(*streams).foreachRDD(lambda rdd: rdd.count())
@@ -112,8 +100,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str
         ssc.stop(stopGraceFully=False)
         return found
     finally:
-        server.terminate()
-        server.wait()
+        server.stop()
 
 
 def print_bill(prices: str) -> None:
@@ -141,7 +128,6 @@ def main() -> None:
     parser.add_argument("--block-ms", type=int, default=200, help="spark.streaming.blockInterval")
     parser.add_argument("--batch", type=float, default=1.0, help="seconds of a batch")
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--port", type=int, default=7170)
     parser.add_argument("--prices", default="0.005,0.0004,0.023")
     parser.add_argument("--bill", action="store_true", help="measure nothing")
     options = parser.parse_args()
