@@ -20,6 +20,8 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.wire`: the control protocol between driver, receivers and block servers.
 * `penstock.blockstore`: storing, serving, finding and reading sealed blocks.
 * `penstock.receiver`: `Receiver`, its supervisor, the block generator, the rate limiter.
+* `penstock.continuous`: functions that are given records as they come: their tasks, epochs and
+  sinks.
 * `penstock.tracker`: the driver's ledger of received blocks, the receivers' states and placement.
 * `penstock.rates`: estimators of the rate that anyone who processes records can do.
 * `penstock.host`: what runs receivers, no matter who takes their blocks: checks, durability, start,

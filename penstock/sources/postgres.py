@@ -298,8 +298,9 @@ class PostgresReceiver(_PostgresBase):
             that exists must have them.
         rows: Columns of the rows, as a schema or DDL; a change that does not fit is a dead letter.
             Columns that a table has beside them are left out, those that it has not are null.
-        timeout_s: A server that says nothing for so long, though asked, is left and connected
-        again. storageLevel: Which copies of a block must exist.
+        timeout_s: A server that says nothing for that long, though asked, is left and connected
+            again.
+        storageLevel: Which copies of a block must exist.
 
     Raises:
         MissingPackageError: psycopg is not installed.
