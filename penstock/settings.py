@@ -111,7 +111,7 @@ class Settings:
     """The settings of one application; frozen, and picklable so that receivers get a copy.
 
     Made by `from_pairs`. The constructor checks nothing and is for tests. Sizes are in bytes,
-    times in the unit that the attribute's name tells.
+    times in the unit that the attribute's name has.
     """
 
     block_interval_ms: int = _setting("spark.streaming.blockInterval", Time(minimum_ms=1), "200ms")

@@ -32,7 +32,7 @@ class Watermark:
             times, or in seconds.
         sources: A column of integers, text or bytes that says which source a record is from, such
             as a partition; None: all are from one.
-        idle: A source that has had no record for so long does not hold the others back; None: it
+        idle: A source that has had no record for this long does not hold the others back; None: it
             does for ever.
         late: What becomes of records that are earlier: ``drop``, or ``keep``, which gives them to
             the function all the same. Both are counted.

@@ -52,7 +52,7 @@ class NotEnoughCoresError(PenstockError):
 
 
 class PermanentReceiverError(PenstockError):
-    """A receiver failed in a way that starting it again cannot mend.
+    """A receiver failed in a way that another start cannot solve.
 
     Attributes:
         stream_id: Its stream.

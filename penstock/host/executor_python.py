@@ -87,7 +87,7 @@ class ExecutorPythonError(PenstockError):
 
     Attributes:
         executable: The interpreter that was run, on the executor.
-        host: The executor's host; empty if it did not tell.
+        host: The executor's host; empty if it is not known.
         lacks: What is wrong with it, item by item.
     """
 

@@ -322,11 +322,11 @@ class Receiver:
         self._attached().stop(msg, error)
 
     def reportError(self, msg: str, error: BaseException | None = None) -> None:
-        """Tell the driver of an error, with its traceback, and go on."""
+        """Report an error to the driver, with its traceback, and go on."""
         self._attached().report_error(msg, error)
 
     def listening(self, *addresses: str) -> None:
-        """Tell where the source is to send: the log, `stream.addresses` and the page show it.
+        """Report where the source is to send: the log, `stream.addresses` and the page show it.
 
         Args:
             addresses: All of them, as a client is given them: ``"http://0.0.0.0:8080/hooks"``. For

@@ -33,7 +33,7 @@ class SocketReceiver(Receiver):
     was killed is lost, as in Spark. Use a source with positions or acknowledgements to have more.
 
     When the server cannot be reached, closes, or breaks the connection, it is connected to again
-    after ``spark.streaming.receiverRestartDelay``, for ever, and the driver is told each time.
+    after ``spark.streaming.receiverRestartDelay``, for ever, with a report to the driver each time.
 
     Args:
         host: Name or address of the server; one of IPv6 with brackets or without.

@@ -126,7 +126,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
     Args:
         sparkContext: The Spark context, or a `SparkSession` that has one.
         batchDuration: Seconds between two batches, as int or float.
-        clock: Tells the batch times; for tests.
+        clock: Gives the batch times; for tests.
 
     Raises:
         ValueError: `batchDuration` is missing or not above zero.
@@ -459,11 +459,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             )
 
     def addStreamingListener(self, streamingListener: StreamingListener) -> None:
-        """Tell `streamingListener` of receivers, batches and output operations from now on."""
+        """Notify `streamingListener` of receivers, batches and output operations from now on."""
         self._bus.add(streamingListener, of_program=True)
 
     def removeStreamingListener(self, streamingListener: StreamingListener) -> None:
-        """Tell `streamingListener` no more."""
+        """Notify `streamingListener` no more."""
         self._bus.remove(streamingListener)
 
     # -- life ------------------------------------------------------------------------------------
@@ -649,7 +649,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 goes on. The latest error is raised, and again by later calls.
             JobGenerationError: A batch could not be made.
             StateSavingError: A batch waits for long, for room on the disk of its states.
-            PermanentReceiverError: A receiver failed in a way that a restart cannot mend.
+            PermanentReceiverError: A receiver failed in a way that a restart cannot solve.
             SparkEndedError: Spark is gone, and the context has stopped therefore.
         """
         self.awaitTerminationOrTimeout(timeout)

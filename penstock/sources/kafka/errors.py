@@ -49,7 +49,7 @@ class KafkaUnavailableError(KafkaSourceError):
 class KafkaRefusedError(KafkaUnavailableError):
     """TLS or the log-in fails, or the user may not read the topic or the group.
 
-    It is told without waiting, as asking again does not mend it. The cause is what the client said.
+    It is raised at once, as asking again does not help. The cause is what the client said.
     """
 
     def __init__(self, servers: str, waited_s: float, what: str) -> None:
@@ -60,7 +60,7 @@ class KafkaRefusedError(KafkaUnavailableError):
 
 
 class KafkaCommitError(KafkaSourceError):
-    """Offsets that were given to `commitAsync` are not committed. The cause is what was told.
+    """Offsets that were given to `commitAsync` are not committed. The cause is Kafka's error.
 
     Attributes:
         group: The group.

@@ -80,7 +80,7 @@ class ConsumerStrategy:
             raise ValueError("a Kafka stream needs at least one topic or partition")
 
     def wants(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition of a topic that exists is read."""
+        """Return whether a partition of a topic that exists is read."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, partition.topic) is not None
         return self.partitions is None or partition in self.partitions

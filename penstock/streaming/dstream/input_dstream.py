@@ -77,7 +77,7 @@ class InputDStream(DStream[T_co]):
     def reportInfo(
         self, time: datetime, numRecords: int, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Tell listeners how many records a batch has; called by `compute`, once at most.
+        """Report to listeners how many records a batch has; called by `compute`, once at most.
 
         Args:
             time: The batch time.

@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 class StateNotSetError(PenstockError, LookupError):
-    """The state of a key was asked for, and there is none; `State.exists` tells."""
+    """The state of a key was asked for, and there is none; `State.exists` says."""
 
     def __init__(self) -> None:
         super().__init__("State is not set")
@@ -47,7 +47,7 @@ class State(Generic[S]):
         self._wrap(None, exists=False)
 
     def exists(self) -> bool:
-        """Tell whether the key has a state."""
+        """Return whether the key has a state."""
         return self._exists
 
     def get(self) -> S:
@@ -94,7 +94,7 @@ class State(Generic[S]):
         self._is_removed = True
 
     def isTimingOut(self) -> bool:
-        """Tell whether the state goes after this call because its key was idle for too long."""
+        """Return whether the state goes after this call, as its key was idle for too long."""
         return self._is_timing_out
 
     def __repr__(self) -> str:
