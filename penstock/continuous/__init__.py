@@ -16,6 +16,9 @@ What must hold:
   one fills.
 - *Time is in the log*, too: what expires in an epoch, and what is late, is the same whenever the
   epoch is computed again (`penstock.continuous.timers`).
+- *One reader among others.* On a `ReceiverHost` a stream may have queries, too. The consumer
+  ``continuous`` is in the ledger before the first block is, so that what others have passed stays
+  for it, and it is not forgotten while a program has it, whether or not something comes.
 - *Bounded* (I7, I12). What a task is sent and was not committed has a bound; then the receiver is
   held back. A call of a function or sink has a time, after which its process ends. An attempt that
   failed is followed by another, which computes the same epoch again; after that many failures
@@ -27,6 +30,8 @@ Layout:
 - ``state``: what the function keeps by key. ``timers``: what it asks to be done at a time.
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
+- Who asks for it is a `StreamingContext` or a `ReceiverHost`; what both do is in `penstock.host`:
+  ``continuous_arguments`` (whether a stream can have it) and ``receivers`` (its start and end).
 - The driver's half is `penstock.tracker`: its ``_continuous`` says when an epoch ends, logs it, and
   starts the tasks by what starts receivers. The messages are those of `penstock.wire`.
 

@@ -63,3 +63,20 @@ class PermanentReceiverError(PenstockError):
         super().__init__(f"the receiver of stream {stream_id} failed for good: {message}\n{error}")
         self.stream_id = stream_id
         self.error = error
+
+
+class ContinuousStreamError(PenstockError):
+    """The function or sink of a continuous stream failed so often that it is called no more.
+
+    What was received, and is in no committed epoch, stays in the log: a program that is started
+    again goes on with it.
+
+    Attributes:
+        stream_id: The stream.
+        error: The last traceback as text, or empty.
+    """
+
+    def __init__(self, stream_id: int, message: str, error: str) -> None:
+        super().__init__(f"continuous stream {stream_id} is given up: {message}\n{error}".rstrip())
+        self.stream_id = stream_id
+        self.error = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
@@ -44,6 +45,8 @@ _STATES = {
     ReceiverState.SCHEDULED: "starting",
     ReceiverState.ACTIVE: "running",
 }
+
+_log = logging.getLogger("penstock.host")
 
 _LETTERS_S = 8.0
 """Less than the ten seconds that a command waits for an answer."""
@@ -249,6 +252,20 @@ class HostedReceivers:
         """Return how many receivers run, and how many there are."""
         infos = self.tracker.get_all_receiver_info().values()
         return sum(info.active for info in infos), len(infos)
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until continuous functions have committed all that came; tell if they have not.
+
+        Call it after the receivers have stopped.
+        """
+        if self.tracker.drain_continuous(timeout_s):
+            return
+        _log.warning(
+            "Some records of continuous streams are in no committed epoch yet. %s",
+            "A restart on this folder goes on with them"
+            if self._run.durability.keeps_blocks
+            else "Without a directory or spark.penstock.wal.dir they are given up",
+        )
 
     def stop(self, timeout_s: float) -> None:
         """Stop the tracker; no block can be read any more."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
-from penstock.host.errors import PermanentReceiverError
+from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
@@ -148,7 +148,7 @@ class HostEvents:
 
     def __init__(
         self,
-        on_error: Callable[[PermanentReceiverError], None],
+        on_error: Callable[[PermanentReceiverError | ContinuousStreamError], None],
         readings: ReceiverReadings,
         lines: TerminalLines,
     ) -> None:
@@ -176,6 +176,11 @@ class HostEvents:
             self._lines.say(line, ("stopped", info.streamId))
         if self.monitor is not None:
             self.monitor.receiver_stopped(info)
+
+    def continuous_error(self, stream_id: int, message: str, error: str, /) -> None:
+        self._on_error(ContinuousStreamError(stream_id, message, error))
+        if self.monitor is not None:
+            self.monitor.permanent_error(stream_id, message, error)
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))

@@ -17,6 +17,7 @@ from penstock._arguments import refused
 from penstock.host.bounded import run_bounded, stop_bounded
 from penstock.sql._query_rates import batch_of
 from penstock.tracker import KeptStream
+from penstock.tracker.places import CONTINUOUS
 
 _TOO_LATE = "Python worker failed to connect back"
 """What Spark says of a Python process that did not begin within its ten seconds."""
@@ -190,7 +191,13 @@ class QueriesOfRun:
     def told(self, streams: Mapping[str, KeptStream]) -> str:
         """Return how many records streams have, and how far each query has come, in words."""
         names = {stream.epoch: name for name, stream in streams.items()}
-        parts = [f"{name} has {stream.records:,} records" for name, stream in streams.items()]
+        parts = []
+        for name, stream in streams.items():
+            parts.append(f"{name} has {stream.records:,} records")
+            behind = {each.consumer: each.records_behind for each in stream.consumers}
+            if CONTINUOUS in behind:
+                committed = stream.records - behind[CONTINUOUS]
+                parts.append(f"its continuous function has committed {committed:,} of them")
         for query in self._queries:
             of_streams = [
                 f"{records:,} of {names[epoch]}"

@@ -1,4 +1,4 @@
-"""`ReceiverHost`: runs receivers for queries of Structured Streaming."""
+"""`ReceiverHost`: runs receivers for queries of Structured Streaming, and continuous functions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from pyspark.sql import SparkSession
 
 from penstock._arguments import check_flag, check_stored_name, check_timeout, refused
 from penstock.clock import SystemClock
+from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.bounded import stop_bounded, told
+from penstock.host.continuous_arguments import check_operation
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
-from penstock.host.errors import PermanentReceiverError
+from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.executor_python import use_own_python
 from penstock.host.interrupts import IgnoredTermination, plain_interrupts, short_interrupts
 from penstock.host.orphans import ScratchClaim
@@ -53,17 +55,20 @@ from penstock.sql._stream_rates import HostRate, StreamRates
 from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
 from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import (
+    EpochStatus,
     KeptStream,
     KeptStreamSettings,
     LedgerRemovedError,
     Places,
     Retention,
 )
+from penstock.tracker.places import CONTINUOUS
 from penstock.wire.messages import ReportRateStatus
 
 if TYPE_CHECKING:
     from typing import Self
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -155,12 +160,13 @@ class ReceiverHost:
         # Guards what follows; held for all of a start or stop.
         self._lock = threading.RLock()
         self._streams: dict[str, _Stream] = {}
+        self._operations: dict[str, ContinuousOperation] = {}
         self._is_started = False
         self._is_stopped = self._is_ended = False
         self._hosted: HostedReceivers | None = None
         self._scratch: ScratchClaim | None = None
         self._numbers: dict[str, int] = {}
-        self._errors: list[PermanentReceiverError] = []
+        self._errors: list[PermanentReceiverError | ContinuousStreamError] = []
         self._readings = ReceiverReadings()
         self._rates: QueryRates | None = None
         self._stream_rates: StreamRates | None = None
@@ -240,6 +246,68 @@ class ReceiverHost:
                 rateSource is not None,
             )
 
+    def continuous(
+        self,
+        name: str,
+        function: Callable[..., pa.RecordBatch | None],
+        *,
+        sink: Sink,
+        epoch: str | float = "100 ms",
+        parallelism: int = 1,
+        timeout: str | float = "60 s",
+        attempts: int = 10,
+        dead_letters: bool = False,
+        key_by: str | None = None,
+        on_timer: Callable[..., pa.RecordBatch | None] | None = None,
+        watermark: Watermark | None = None,
+    ) -> None:
+        """Call a function with the records of a stream as they come, beside its queries.
+
+        What it returns is given to a sink, once. It is to the stream as a query is, with the
+        consumer ``continuous``: it begins with the first record that is there, what it has not
+        committed stays for it, also while a host does not run, and `maxBacklog` has the receiver
+        wait for it. A stream has one. It needs no session and no checkpoint: how far it is, the
+        host's directory has. See docs/low-latency.md.
+
+        Args:
+            name: The stream; see `stream`.
+            function: Is given the records. This and what follows is what
+                `penstock.streaming.ReceiverDStream.continuous` has.
+            sink: Where it goes.
+            epoch: How long an epoch is.
+            parallelism: How many tasks share the blocks; each holds a core.
+            timeout: How long one call of the function or the sink may take.
+            attempts: After that many failures of a task without an epoch between it ends; `run`
+                then raises `ContinuousStreamError`, and `errors` has it.
+            dead_letters: Whether a record for which the function raises is a dead letter.
+            key_by: A column by whose keys the tasks share the records, with a state by key.
+            on_timer: Is called with timers that have expired.
+            watermark: Where event time comes from.
+
+        Raises:
+            TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
+            KeyError: There is no such stream.
+            IllegalStateError: The host was started, or the stream has such a function already.
+        """
+        operation = ContinuousOperation.of(
+            *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
+            on_timer=on_timer,
+            watermark=watermark,
+        )
+        with self._lock:
+            if self._is_started or self._is_stopped:
+                what = "stopped" if self._is_stopped else "started"
+                raise IllegalStateError(f"continuous({name!r}) comes too late: the host was {what}")
+            if name not in self._streams:
+                there = ", ".join(self._streams) or "none; call stream(name, receiver) first"
+                raise KeyError(f"there is no stream {name!r}; there are {there}")
+            if name in self._operations:
+                raise IllegalStateError(
+                    f"the stream {name!r} has a continuous function already: put both in one"
+                )
+            check_operation(operation, name, self._streams[name].receiver)
+            self._operations[name] = operation
+
     # -- life ----------------------------------------------------------------------------------
 
     @short_interrupts()
@@ -251,8 +319,8 @@ class ReceiverHost:
         Raises:
             IllegalStateError: It was started or stopped before, or is stopped meanwhile; another
                 host is active, or has not been stopped to its end; or it has no stream.
-            NotEnoughCoresError: The receivers would hold every core, with those of a
-                `StreamingContext` that runs beside them.
+            NotEnoughCoresError: The receivers and continuous functions would hold every core, with
+                those of a `StreamingContext` that runs beside them.
             SettingError: A setting is not accepted, or a receiver's storage level keeps records
                 in memory alone, where they would have to be kept for queries.
             ExecutorPythonError: The executors' Python cannot run the receivers.
@@ -261,6 +329,8 @@ class ReceiverHost:
             ShareFileError: `share` cannot be written, or is that of another host that lives.
             StreamUseError: The directory is that of a `StreamingContext`.
             StreamsDoNotFitError: The directory has records of a stream that is not there any more.
+            LedgerError: A continuous function has another `key_by`, or with it another
+                `parallelism`, than its epochs there.
             EncryptionKeyError: `spark.io.encryption.enabled` is set, and there is no key.
         """
         with self._lock:
@@ -311,6 +381,7 @@ class ReceiverHost:
             HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, self._directory, encryption),
+            sum(operation.parallelism for operation in self._operations.values()),
         )
         run = prepare_run(self._sc, settings, self._directory, len(receivers), encryption)
         durability = run.durability
@@ -354,6 +425,10 @@ class ReceiverHost:
                 events=events,
                 on_rate_status=self._take_rate_status,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
+                continuous={
+                    self._numbers[name]: operation for name, operation in self._operations.items()
+                },
+                on_continuous_error=events.continuous_error,
             )
         except BaseException:
             ledger.close()
@@ -453,17 +528,24 @@ class ReceiverHost:
             found.max_backlog_bytes,
         )
 
-    def _failed(self, error: PermanentReceiverError) -> None:
+    def _failed(self, error: PermanentReceiverError | ContinuousStreamError) -> None:
         self._errors.append(error)
-        if self._hosted is not None:
+        if isinstance(error, ContinuousStreamError):
+            # Of others the tracker has told.
+            _log.error("%s", error)
+        elif self._hosted is not None:
             self._hosted.tracker.fail_places(error.stream_id, str(error))
+
+    def _lost_receivers(self) -> set[int]:
+        """Return the streams whose receivers are given up, by number."""
+        return {each.stream_id for each in self._errors if isinstance(each, PermanentReceiverError)}
 
     def _tell_of_removal(self, places: Places) -> None:
         """Take note that no receiver has anything to do any more, if the ledger was removed."""
         try:
             places.check_more_can_come()
         except LedgerRemovedError as error:
-            for stream_id in {*self._numbers.values()} - {told.stream_id for told in self._errors}:
+            for stream_id in {*self._numbers.values()} - self._lost_receivers():
                 self._failed(PermanentReceiverError(stream_id, str(error), ""))
 
     def _release(self) -> None:
@@ -490,10 +572,11 @@ class ReceiverHost:
         """Run queries until a signal, the time, or their end, and stop them and the host.
 
         For the main thread of a program. Ctrl-C and SIGTERM stop gracefully: the receivers store
-        and report what they have, and the queries end; with a directory they go on there at the
-        next start, without one they first read all that is there, within
-        `spark.streaming.gracefulStopTimeout`. A second signal ends the process. It also stops when
-        it is asked to from outside, and when all queries have ended. How far each has come is said.
+        and report what they have, continuous functions commit it, and the queries end; with a
+        directory they go on there at the next start, without one they first read all that is there;
+        within `spark.streaming.gracefulStopTimeout`. A second signal ends the process. It also
+        stops when it is asked to from outside, and when all queries have ended. How far each has
+        come is said.
 
         Args:
             queries: What ``writeStream`` returns, to be started; or queries that were. One to be
@@ -504,6 +587,7 @@ class ReceiverHost:
         Raises:
             TypeError, ValueError: An argument is not accepted; nothing was started or stopped.
             StreamingQueryException: A query has failed; all was stopped.
+            ContinuousStreamError: A continuous function has failed so often; all was stopped.
             PermanentReceiverError: There are no queries, and no receiver is left.
             Exception: See `start`, which is called where it was not.
         """
@@ -537,8 +621,10 @@ class ReceiverHost:
                 if self._is_ending() or signals.is_asked:
                     return
                 raise
-            lost = {error.stream_id for error in self._errors}
-            if not run.has_queries and len(lost) == len(self._streams):
+            for error in self._errors:
+                if isinstance(error, ContinuousStreamError):
+                    raise error
+            if not run.has_queries and len(self._lost_receivers()) == len(self._streams):
                 raise self._errors[0]
 
     def _is_ending(self) -> bool:
@@ -550,12 +636,14 @@ class ReceiverHost:
             return
         stop_s = time.monotonic()
         settings = read_settings(self._sc)
-        if is_graceful and self._directory is None and settings.wal_dir is None:
-            self.stopReceiving()
-            with told("the queries"):
-                patience_s = settings.graceful_stop_timeout_ms / 1000
-                if not run.drain(patience_s):
-                    _log.error("The queries have not read all within %.0f s", patience_s)
+        if is_graceful:
+            patience_s = settings.graceful_stop_timeout_ms / 1000
+            self._drain(patience_s)
+            if self._directory is None and settings.wal_dir is None:
+                self.stopReceiving()
+                with told("the queries"):
+                    if not run.drain(patience_s):
+                        _log.error("The queries have not read all within %.0f s", patience_s)
         run.stop()
         streams = self.streams()
         self.stop()
@@ -598,18 +686,36 @@ class ReceiverHost:
         self._is_stop_asked = True
         OwnedThread(self.stopReceiving if graceful else self.stop, "host-stop").start()
 
-    def stop(self) -> None:
+    def _drain(self, timeout_s: float) -> None:
+        """Let continuous functions commit what is there, once nothing more comes."""
+        hosted = self._hosted
+        if hosted is not None and self._operations and not is_stopped(self._sc):
+            self.stopReceiving()
+            with plain_interrupts(), told("continuous functions"):
+                hosted.drain(timeout_s)
+
+    def stop(self, stopGraceFully: bool = False) -> None:
         """Stop the receivers, and the host. May be called more than once, and after an interrupt.
 
         Each receiver stores and reports its last blocks. Queries that still run fail, and say that
         the host does not answer; so stop them first. With a directory nothing is lost that was
         stored; without one all is.
+
+        Args:
+            stopGraceFully: Whether continuous functions commit all that was received first, within
+                `spark.streaming.gracefulStopTimeout`. Otherwise the rest is for the next start.
+
+        Raises:
+            TypeError: It is neither True nor False; nothing was stopped.
         """
+        check_flag(stopGraceFully, "stopGraceFully")
         with self._lock:
             if self._is_ended or not self._is_started:
                 self._is_stopped = True
                 return
             tell_of_silence(self._sc)
+            if stopGraceFully:
+                self._drain(read_settings(self._sc).graceful_stop_timeout_ms / 1000)
             with plain_interrupts():
                 self.stopReceiving()
                 self._end()
@@ -761,8 +867,15 @@ class ReceiverHost:
         places = self._hosted.tracker.ledger.places
         return {name: places.stream(number) for name, number in self._numbers.items()}
 
-    def errors(self) -> tuple[PermanentReceiverError, ...]:
-        """Return the receivers' errors that starting again could not mend."""
+    def epochs(self) -> Mapping[str, EpochStatus]:
+        """Return where the epochs of continuous functions are, by stream; empty before `start`."""
+        if self._hosted is None:
+            return {}
+        found = self._hosted.tracker.epochs()
+        return {name: found[at] for name, at in self._numbers.items() if at in found}
+
+    def errors(self) -> tuple[PermanentReceiverError | ContinuousStreamError, ...]:
+        """Return what starting again could not mend, of receivers and continuous functions."""
         return tuple(self._errors)
 
     def dropConsumer(self, name: str, consumer: str) -> None:
@@ -773,7 +886,7 @@ class ReceiverHost:
             consumer: Its id, as `streams` gives it.
 
         Raises:
-            IllegalStateError: The host does not run.
+            IllegalStateError: The host does not run, or it is the stream's continuous function.
             KeyError: There is no such stream, or no such consumer.
         """
         if self._hosted is None or self._is_stopped:
@@ -784,6 +897,11 @@ class ReceiverHost:
         if consumer not in consumers:
             there = ", ".join(consumers) or "none"
             raise KeyError(f"stream {name!r} has no consumer {consumer!r}; there are {there}")
+        if consumer == CONTINUOUS and name in self._operations:
+            raise IllegalStateError(
+                f"{consumer} is the function of stream {name!r} in this program: drop it in one "
+                "without it, or with `penstock consumers --drop` while no host runs"
+            )
         places.drop(number, [consumer])
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from penstock.commands import Command, conf_option
 from penstock.errors import PenstockError
 from penstock.host.bounded import run_bounded
+from penstock.host.errors import PermanentReceiverError
 from penstock.host.spark_end import stop_spark
 from penstock.host.spark_logs import is_not_of_py4j
 from penstock.host.stop_signals import StopSignals
@@ -113,9 +114,11 @@ def _run(
         _say(f"receiving {', '.join(sorted(host.streams()))}; Ctrl-C stops")
         watch = _SparkWatch(spark)
         try:
-            return _await_end(watch, host, stop)
+            code = _await_end(watch, host, stop)
         finally:
             watch.end()
+        host.stop(stopGraceFully=code == 0)
+        return code
     except PenstockError as error:
         return _fail(str(error), 1)
     except Exception:  # noqa: BLE001  # the file is its author's
@@ -167,7 +170,8 @@ def _await_end(spark: _SparkWatch, host: ReceiverHost, stop: StopSignals) -> int
         if host.isStopAsked:
             _say("asked to stop from outside")
             return 0
-        if len({error.stream_id for error in errors}) == len(host.streams()):
+        lost = {each.stream_id for each in errors if isinstance(each, PermanentReceiverError)}
+        if len(lost) == len(host.streams()):
             return _fail("no receiver is left", 1)
     return 0
 

@@ -459,13 +459,7 @@ class StreamingEngine:
             return max(0.0, end_s - time.monotonic())
 
         self._stop_receiving(True, left_s())
-        if not self._receivers.drain(left_s()):
-            _log.warning(
-                "Some records of continuous streams are in no committed epoch yet. %s",
-                "A restart on this folder goes on with them"
-                if self._durability.keeps_blocks
-                else "Without a checkpoint directory or spark.penstock.wal.dir they are given up",
-            )
+        self._receivers.drain(left_s())
         is_drained = self._generator.finish(left_s())
         is_drained = self._scheduler.wait_until_idle(left_s()) and is_drained
         if self._generator.ledger_removed:

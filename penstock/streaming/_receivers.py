@@ -332,9 +332,10 @@ class ReceiverSide:
         """Return where the epochs of continuous streams are, by stream."""
         return {} if self._hosted is None else self._hosted.tracker.epochs()
 
-    def drain(self, timeout_s: float) -> bool:
-        """Wait until all that continuous streams received is in committed epochs; whether it is."""
-        return self._hosted is None or self._hosted.tracker.drain_continuous(timeout_s)
+    def drain(self, timeout_s: float) -> None:
+        """See `HostedReceivers.drain`."""
+        if self._hosted is not None:
+            self._hosted.drain(timeout_s)
 
     def stop(self, timeout_s: float) -> None:
         """Stop the tracker; no block can be read any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 from penstock.host.errors import (
+    ContinuousStreamError,
     EncryptionKeyError,
     NotEnoughCoresError,
     PermanentReceiverError,
@@ -11,6 +12,7 @@ from penstock.host.errors import (
 from penstock.streaming.durations import batch_datetime
 
 __all__ = [
+    "ContinuousStreamError",
     "DamagedRDDError",
     "EncryptionKeyError",
     "JobGenerationError",
@@ -84,23 +86,6 @@ class OutputOperationError(PenstockError):
         )
         self.batch_time_ms = batch_time_ms
         self.output_op_id = output_op_id
-
-
-class ContinuousStreamError(PenstockError):
-    """The function or sink of a continuous stream failed so often that it is called no more.
-
-    What was received, and is in no committed epoch, stays in the log: a program that is started
-    again goes on with it.
-
-    Attributes:
-        stream_id: The stream.
-        error: The last traceback as text, or empty.
-    """
-
-    def __init__(self, stream_id: int, message: str, error: str) -> None:
-        super().__init__(f"continuous stream {stream_id} is given up: {message}\n{error}".rstrip())
-        self.stream_id = stream_id
-        self.error = error
 
 
 class SparkEndedError(PenstockError):

@@ -29,7 +29,7 @@ from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import BlockLogs
 from penstock.settings import IO_ENCRYPTION, Settings
-from penstock.tracker._epochs import Epochs, EpochStatus
+from penstock.tracker._epochs import MOST_BYTES, Epochs, EpochStatus
 from penstock.tracker._receiver_jobs import (
     Launch,
     Next,
@@ -95,6 +95,7 @@ class ContinuousStreams:
         release: Lets go of blocks that no one needs.
         on_given_up: Notified which stream is given up, why, and with which traceback.
         lost: Attempts of receivers whose blocks went with an earlier run.
+        backlogs: With so many bytes that are in no logged epoch the receiver of a stream waits.
 
     Raises:
         SettingError: There is a state by key, and the settings forbid its files.
@@ -119,6 +120,7 @@ class ContinuousStreams:
         release: Callable[[], None],
         on_given_up: Callable[[int, str, str], None],
         lost: frozenset[str],
+        backlogs: Mapping[int, int] | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
@@ -145,6 +147,8 @@ class ContinuousStreams:
                 partial(on_given_up, stream_id),
                 lost,
                 clock,
+                # So that one ends, whatever its time, before the receiver waits for it.
+                min(MOST_BYTES, (backlogs or {}).get(stream_id, 4 * MOST_BYTES) // 4),
             )
             for stream_id, (name, operation, _) in operations.items()
         }
@@ -344,6 +348,7 @@ class ContinuousStreams:
             return Next.DONE
         trace = text_of_job(error) if error is not None else ""
         if is_end_of_spark(error, trace, self._cluster):
+            epochs.stop()
             self._listeners.ended_with_spark(epochs.stream_id, trace)
             return Next.DONE
         if ContinuousTaskError.__name__ not in trace:
@@ -360,6 +365,7 @@ class ContinuousStreams:
         """Tell the user of a defect, or of the end of Spark that came between two jobs."""
         trace = text_of_job(error)
         if is_end_of_spark(error, trace, self._cluster):
+            epochs.stop()
             self._listeners.ended_with_spark(epochs.stream_id, trace)
         else:
             epochs.give_up(f"A thread of continuous stream {epochs.name} died", trace)

@@ -44,10 +44,8 @@ from penstock.wire.messages import (
 )
 
 MOST_BYTES = 64 << 20
-"""How many bytes of blocks that are in no committed epoch a task is sent; at least one block."""
-
 MOST_BLOCKS = 4096
-"""And how many blocks."""
+"""How many blocks that are in no committed epoch a task is sent, beside a bound of their bytes."""
 
 _BLOCKS_PER_MESSAGE = 500
 _AGAIN_S = 1.0
@@ -138,6 +136,8 @@ class Epochs:
         on_given_up: Notified why nothing of it is called any more.
         lost: Attempts of receivers whose blocks went with an earlier run.
         clock: What time it is for timers.
+        most_bytes: How many bytes of blocks that are in no committed epoch a task is sent; at least
+            one block.
     """
 
     def __init__(
@@ -152,6 +152,7 @@ class Epochs:
         on_given_up: Callable[[str, str], None],
         lost: frozenset[str],
         clock: Clock,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self.stream_id = stream_id
         self.name = name
@@ -163,6 +164,7 @@ class Epochs:
         self._on_given_up = on_given_up
         self._lost = lost
         self._clock = clock
+        self._most_bytes = most_bytes
         self._limited_log = RateLimitedLog(_log)
         self._changed = threading.Condition()
         self._tasks = [_Task() for _ in range(operation.parallelism)]
@@ -234,7 +236,8 @@ class Epochs:
 
     def _push(self) -> None:
         start, places, stream_id = self._epoch.end, self._places, self.stream_id
-        limit = min(places.end_of(stream_id, start, None, None, MOST_BYTES), start + MOST_BLOCKS)
+        end = places.end_of(stream_id, start, None, None, self._most_bytes)
+        limit = min(end, start + MOST_BLOCKS)
         if limit > self._pushed:
             for task, _ in enumerate(self._tasks):
                 self._send(task, self._pushed, limit, len(self._tasks))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -138,7 +138,8 @@ class Backlogs:
             self._held.add(stream_id)
             self._hold(stream_id, True)
             who = (
-                "its continuous function or sink does not keep up"
+                "its continuous function or sink does not keep up, or is no part of this program "
+                "(dropConsumer forgets it)"
                 if slowest == CONTINUOUS
                 else f"consumer {slowest} does not keep up (start its query, or forget it with "
                 "dropConsumer)"
@@ -252,7 +253,7 @@ class PlaceService:
         self._servers = servers
         self._parallelism = parallelism
         self._lock = threading.Lock()
-        self._connected: dict[Peer, set[tuple[int, str]]] = {}
+        self._connected: dict[Peer | None, set[tuple[int, str]]] = {}
         self._last_seen_s: dict[tuple[int, str], float] = {}
         self._started_s = clock.monotonic_s()
         self._failures: dict[int, str] = {}
@@ -290,6 +291,21 @@ class PlaceService:
             return Failure(str(error))
         except LedgerError as error:
             return Refused(str(error))
+
+    def attach(self, consumer: str, stream_ids: Iterable[int]) -> None:
+        """Take a consumer that is part of this program as connected to its end.
+
+        What is there of a stream stays for it from now on, but counts for no bound.
+
+        Raises:
+            LedgerWriteError: The driver log did not take it.
+        """
+        for stream_id in stream_ids:
+            stream = self._places.stream(stream_id)
+            if self._places.hold(stream_id, consumer, stream.first):
+                self.backlogs.reached(stream_id, consumer, stream.next)
+            with self._lock:
+                self._connected.setdefault(None, set()).add((stream_id, consumer))
 
     def fail(self, stream_id: int, reason: str) -> None:
         """Refuse who asks for more of a stream than is there: its receiver was given up."""

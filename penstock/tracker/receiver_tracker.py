@@ -45,6 +45,7 @@ from penstock.tracker.errors import (
     LedgerWriteError,
     ReceiverPickleError,
 )
+from penstock.tracker.places import CONTINUOUS
 from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import (
@@ -439,7 +440,9 @@ class ReceiverTracker:
                 parallelism=self._free_slots,
                 hold=self._receivers.hold,
             )
-            # Before receivers come: what an earlier run left may be too much.
+            # Before receivers come: what they store stays for it, and what an earlier run left may
+            # be too much.
+            self._place_service.attach(CONTINUOUS, self._operations)
             self._place_service.backlogs.check()
             self._make_continuous(endpoint, self._place_service)
         bound = endpoint.start()
@@ -477,6 +480,11 @@ class ReceiverTracker:
             release=self.release_places,
             on_given_up=self._on_continuous_error,
             lost=self._lost_attempts,
+            backlogs={
+                stream_id: found.max_backlog_bytes
+                for stream_id, found in self._kept.items()
+                if found.max_backlog_bytes is not None
+            },
         )
 
     def _beside_receiver(self, stream_id: int) -> tuple[TaskLocation, ...]:

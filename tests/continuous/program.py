@@ -3,8 +3,9 @@
 One writes Parquet files by two tasks, or three, one a SQLite database, one a file for each epoch by
 a function, and one counts by key. With ``kafka`` there are two others instead, which write to
 topics, one by two tasks or three; with ``timers`` there is one alone, which counts in windows and
-in sessions. With ``kills`` it also kills itself at random steps of an epoch: a task's process
-around `prepare` and `commit`, and the driver around what it logs.
+in sessions. With ``host`` the streams are those of a `ReceiverHost`; with ``query`` there is one
+stream alone, which a query reads, too. With ``kills`` it also kills itself at random steps of an
+epoch: a task's process around `prepare` and `commit`, and the driver around what it logs.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 from penstock.receiver import receiver
+from penstock.sql import ReceiverHost
 from penstock.streaming import (
     DatabaseSink,
     Epoch,
@@ -50,6 +53,7 @@ SESSION_MS = 300
 STREAMS = ("files", "database", "function", "state")
 TOPICS = ("wide", "narrow")
 WIDE = ("files", "wide")
+QUERIED = "database"
 
 
 def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -187,6 +191,20 @@ def kill_driver_at(method: str, at: int, before: bool) -> None:
     setattr(Places, method, call)
 
 
+def query_of(spark: SparkSession, folder: Path) -> Any:
+    """Return what has a query write what the stream of one function has, too."""
+    frame = spark.readStream.format("penstock").option("stream", QUERIED).load()
+    writer = frame.writeStream.format("parquet").option("path", str(folder / "query"))
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))
+
+
+def obey_by_signal() -> None:
+    for line in sys.stdin:
+        if line.strip() == "stop":
+            os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(3)
+
+
 def main(config: dict[str, Any]) -> None:
     folder = Path(config["folder"])
     os.environ["SPARK_WORKER_DIR"] = str(folder / "work")
@@ -203,6 +221,15 @@ def main(config: dict[str, Any]) -> None:
     sc = SparkContext(conf=conf)
     sc.setLogLevel("OFF")
     ssc = StreamingContext(sc, 1)
+    host = ReceiverHost(SparkSession(sc)) if "host" in config else None
+
+    def continuous(source: Any, name: str, function: Any, **options: Any) -> None:
+        if host is None:
+            ssc.receiverStream(source, name).continuous(function, **options)
+        else:
+            host.stream(name, source, retention=0)
+            host.continuous(name, function, **options)
+
     sinks: dict[str, Sink]
     if "kafka" in config:
         address = {"bootstrap.servers": config["kafka"]}
@@ -219,7 +246,9 @@ def main(config: dict[str, Any]) -> None:
     if "timers" in config:
         sinks = {}
         source = timed_numbers(config["count"], config["block_s"], str(folder / "receiver-timers"))
-        ssc.receiverStream(source, "timers").continuous(
+        continuous(
+            source,
+            "timers",
             windows,
             on_timer=over,
             watermark=Watermark("at", "10 ms"),
@@ -233,11 +262,15 @@ def main(config: dict[str, Any]) -> None:
             parallelism=2,
             key_by="key",
         )
+    if "query" in config:
+        sinks = {QUERIED: sinks[QUERIED]}
     for name, sink in sinks.items():
         pid_file = str(folder / f"receiver-{name}")
         keys = KEYS if name == "state" else 0
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file, keys=keys)
-        ssc.receiverStream(source, name).continuous(
+        continuous(
+            source,
+            name,
             counted if keys else parsed,
             sink=Killing(sink, config["seed"], config["kills"], str(folder / "kills")),
             epoch=0.05,
@@ -246,6 +279,12 @@ def main(config: dict[str, Any]) -> None:
         )
     if config.get("driver_at"):
         kill_driver_at(*config["driver_at"])
+    if host is not None:
+        host.start()
+        say("started")
+        threading.Thread(target=obey_by_signal, daemon=True).start()
+        host.run(*([query_of(SparkSession(sc), folder)] if "query" in config else []))
+        return
     ssc.start()
     say("started")
     threading.Thread(target=obey, args=(ssc,), daemon=True).start()

@@ -87,9 +87,50 @@ def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Ran
 def test_every_sink_is_exact_and_in_order_whatever_is_killed(
     tmp_path: Path, seed: int, master: str, runs: int
 ) -> None:
-    with sqlite3.connect(tmp_path / "numbers.db") as connection:
-        connection.execute("CREATE TABLE numbers (n INTEGER)")
+    make_table(tmp_path)
     kill(tmp_path, seed, master, runs, lambda: found(tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    ("seed", "master", "runs"),
+    [
+        (11, "local[12]", 1),
+        pytest.param(12, "local-cluster[2,6,1024]", 5, marks=pytest.mark.exhaustive),
+        pytest.param(13, "local[12]", 5, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_every_sink_of_a_host_is_exact_and_in_order_whatever_is_killed(
+    tmp_path: Path, seed: int, master: str, runs: int
+) -> None:
+    make_table(tmp_path)
+    kill(tmp_path, seed, master, runs, lambda: found(tmp_path), {"host": True})
+
+
+@pytest.mark.parametrize("seed", [14, pytest.param(15, marks=pytest.mark.exhaustive)])
+def test_a_query_and_a_function_of_one_stream_are_exact_when_their_host_is_killed(
+    tmp_path: Path, seed: int
+) -> None:
+    """The host is killed between two epochs, as one is logged, and as one is committed."""
+    make_table(tmp_path)
+
+    def both() -> dict[str, list[list[int]]]:
+        return {"database": in_database(tmp_path), "query": in_query(tmp_path)}
+
+    more = {"host": True, "query": True, "kills": 0.0}
+    kill(tmp_path, seed, "local[4]", 2, both, more, kinds=())
+
+
+def make_table(folder: Path) -> None:
+    with sqlite3.connect(folder / "numbers.db") as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER)")
+
+
+def in_query(folder: Path) -> list[list[int]]:
+    """Return what the query's batches have that Spark's sink has committed."""
+    logs = (folder / "query" / "_spark_metadata").glob("[0-9]*")
+    paths = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
+    tables = [pq.ParquetFile(path.removeprefix("file://")).read() for path in paths]
+    return [sorted(int(value) for table in tables for value in table.column(0).to_pylist())]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +192,7 @@ def kill(
     runs: int,
     found: Callable[[], dict[str, list[list[int]]]],
     more: dict[str, Any],
+    kinds: Sequence[str] = ("worker", "receiver"),
 ) -> None:
     """Run the program so often, kill what is of it, and compare what is found with what was given.
 
@@ -161,6 +203,7 @@ def kill(
         runs: How often the driver is killed.
         found: Returns what is there by stream and part.
         more: What the program is told beside.
+        kinds: Which processes are killed beside the driver.
     """
 
     def totals() -> dict[str, int]:
@@ -168,7 +211,6 @@ def kill(
 
     chance = random.Random(seed)
     count = 6_000 * runs
-    kinds: Sequence[str] = ("worker", "receiver")
     if master.startswith("local-cluster"):
         kinds = (*kinds, "executor")
     config: dict[str, Any] = {
@@ -201,6 +243,8 @@ def kill(
             end_s = time.monotonic() + chance.uniform(8, 15)
             while time.monotonic() < end_s and driver.process.poll() is None:
                 time.sleep(chance.uniform(0.5, 2))
+                if not kinds:
+                    continue
                 kind = chance.choice(kinds)
                 pid = victim_of(driver, kind, tmp_path, chance)
                 if pid is not None:

@@ -41,7 +41,7 @@ def run(program: str, folder: Path, column: str, least: int) -> list[dict[str, A
 
 
 def test_the_programs_of_the_page_write_what_their_functions_return(tmp_path: Path) -> None:
-    first, second, third = re.findall(
+    first, second, third, fourth = re.findall(
         r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
     )
     rows = run(first, tmp_path / "first", "amount", 1)
@@ -62,3 +62,8 @@ def test_the_programs_of_the_page_write_what_their_functions_return(tmp_path: Pa
     changed = changed.replace("receiverStream(payments,", "receiverStream(timed_payments,")
     windows = [row["window"] for row in run(changed, tmp_path / "third", "window", 51)]
     assert len(windows) == len(set(windows))
+
+    session = 'SparkSession.builder.master("local[3]").getOrCreate()'
+    changed = f"from pyspark.sql import SparkSession\n{first.split('conf = ')[0]}{fourth}"
+    rows = run(f"{changed}\nhost({session}).run(timeout=20)\n", tmp_path / "fourth", "amount", 1)
+    assert min(row["amount"] for row in rows) > 200.0

@@ -44,6 +44,7 @@ RUN_ELSEWHERE = {
     ("low-latency", 0): "test_the_programs_of_the_page_write_what_their_functions_return",
     ("low-latency", 1): "test_the_programs_of_the_page_write_what_their_functions_return",
     ("low-latency", 2): "test_the_programs_of_the_page_write_what_their_functions_return",
+    ("low-latency", 3): "test_the_programs_of_the_page_write_what_their_functions_return",
     ("structured-streaming", 0): "test_the_program_of_the_guide_runs",
     ("tutorial", 0): "test_the_first_program_shows_batches",
     ("tutorial", 1): "test_the_durable_program_is_killed_and_saves_each_line_once",

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from penstock.host.errors import PermanentReceiverError
+from penstock.host.errors import ContinuousStreamError
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.terminal import TerminalLines
 from penstock.monitor import TrackerEvents
@@ -20,7 +20,7 @@ def told(message: str = "") -> TrackedReceiver:
 
 
 def test_each_is_told_of_what_concerns_it(capsys: pytest.CaptureFixture[str]) -> None:
-    errors: list[PermanentReceiverError] = []
+    errors: list[Exception] = []
     program = Program(batch_ms=None)
     lines = TerminalLines(logging.getLogger("penstock.sql"), "on")
     events = HostEvents(errors.append, program.readings, lines)
@@ -45,8 +45,22 @@ def test_each_is_told_of_what_concerns_it(capsys: pytest.CaptureFixture[str]) ->
     assert "Receiver numbers-0 runs on h1" in capsys.readouterr().err
 
 
+def test_of_a_function_that_is_given_up_each_is_told() -> None:
+    errors: list[Exception] = []
+    program = Program(batch_ms=None)
+    lines = TerminalLines(logging.getLogger("penstock.sql"), "off")
+    events = HostEvents(errors.append, program.readings, lines)
+    events.continuous_error(0, "Task 0 of continuous stream numbers: it failed", "Traceback")
+    events.monitor = TrackerEvents(program.model)
+    events.continuous_error(0, "Task 0 of continuous stream numbers: it failed", "Traceback")
+    assert [type(error) for error in errors] == [ContinuousStreamError, ContinuousStreamError]
+    assert [event.text for event in program.model.events()] == [
+        "Given up: Task 0 of continuous stream numbers: it failed",
+    ]
+
+
 def test_without_a_monitor_the_host_is_told() -> None:
-    errors: list[PermanentReceiverError] = []
+    errors: list[Exception] = []
     lines = TerminalLines(logging.getLogger("penstock.sql"), "off")
     events = HostEvents(errors.append, ReceiverReadings(), lines)
     events.receiver_started(told())

@@ -119,6 +119,21 @@ def test_a_query_that_begins_with_what_was_there_holds_nobody_up(tmp_path: Path)
     assert case.holds == [True, False]
 
 
+def test_a_consumer_of_the_program_that_begins_with_what_was_there_holds_nobody_up(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, count=8, max_backlog_bytes=8000, retention=Retention(HOUR_MS))
+    case.service.attach("own", [0])
+    assert case.consumers() == {"own": 0}
+    assert grown(case, 7) == []
+    assert grown(case, 1) == [True]
+    # One that is known is as far behind as it is.
+    case.start_again()
+    case.service.attach("own", [0])
+    case.service.backlogs.check()
+    assert case.holds == [True, True]
+
+
 def test_without_a_query_it_goes_on_when_the_retention_is_over(tmp_path: Path) -> None:
     case = Case(tmp_path, count=0, retention=Retention(HOUR_MS), max_backlog_bytes=4000)
     assert grown(case, 4) == [True]

@@ -34,6 +34,7 @@ from penstock.tracker._continuous import ContinuousStreams
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._epochs import MOST_BLOCKS, Epochs
 from penstock.tracker._events import EpochEvent
+from penstock.tracker._receiver_jobs import Next
 from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import (
@@ -725,6 +726,7 @@ def streams_of(
     settings: Settings,
     logs: BlockLogs,
     timers: Timers,
+    **more: Any,
 ) -> ContinuousStreams:
     nothing: Any = None
     return ContinuousStreams(
@@ -743,6 +745,7 @@ def streams_of(
         release=lambda: None,
         on_given_up=lambda stream_id, message, error: None,
         lost=frozenset(),
+        **more,
     )
 
 
@@ -827,6 +830,55 @@ def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
     finally:
         streams.stop(0.0)
     assert cluster.ended_all()
+
+
+def test_an_epoch_ends_before_the_receiver_waits_for_it(tmp_path: Path) -> None:
+    """Whatever its time is: of a bound of 40 blocks, two epochs and what comes meanwhile."""
+    nothing: Any = None
+    case = Case(tmp_path, 30)
+    cluster = ThreadCluster()
+    streams = streams_of(
+        case.ledger.places,
+        replace(operation(1), epoch_ms=3_600_000),
+        cluster,
+        Settings(),
+        nothing,
+        queue.SimpleQueue(),
+        backlogs={0: 40_000},
+    )
+    streams.start()
+    try:
+        sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        peer: Any = SimpleNamespace(send=sent.put, is_connected=True)
+        attempt = cluster.next_attempt().launch.attempt  # type: ignore[attr-defined]
+        streams.take(peer, SubscribeTask(0, 0, attempt, "host", 1), lambda answer: None)
+        blocks, end = sent.get(timeout=HANG_S), sent.get(timeout=HANG_S)
+        assert isinstance(blocks, TaskBlocks)
+        assert len(blocks.blocks) == 10
+        assert isinstance(end, EndEpoch)
+    finally:
+        streams.stop(0.0)
+    assert cluster.ended_all()
+
+
+@pytest.mark.parametrize("in_between", [False, True])
+def test_nobody_waits_for_epochs_once_spark_has_ended(tmp_path: Path, in_between: bool) -> None:
+    nothing: Any = None
+    cluster = ThreadCluster()
+    places = Case(tmp_path, 2).ledger.places
+    settings = Settings()
+    streams = streams_of(places, operation(1), cluster, settings, nothing, queue.SimpleQueue())
+    told: list[int] = []
+    streams._listeners = SimpleNamespace(ended_with_spark=lambda stream, _: told.append(stream))  # type: ignore[assignment]
+    (epochs,) = streams._streams.values()
+    cluster.is_stopped = True
+    if in_between:
+        streams.thread_died(epochs, RuntimeError("gone"))
+    else:
+        assert streams.ended(epochs, 0, RuntimeError("gone")) is Next.DONE
+    assert told == [0]
+    assert epochs.is_over()
+    assert not streams.drain(HANG_S)
 
 
 def fail(driver: Driver) -> Task:

@@ -311,6 +311,31 @@ def test_the_columns_are_known_after_the_last_block_went(case: Case) -> None:
         case.start_again()
 
 
+def test_a_consumer_that_is_part_of_the_program_is_held_from_its_start_and_never_forgotten(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case(tmp_path, consumer_timeout_s=2 * DAY_S)
+    case.service.attach("own", [0])
+    case.commit(5, consumer="quick")
+    assert case.service.read_before(0) == 0
+    for _ in range(3):
+        case.clock.advance(DAY_S * 1000)
+        case.service.sweep()
+        case.release()
+    assert case.consumers() == {"own": 0, "quick": 5}
+    assert len(case.list(0, 5).blocks) == 5
+    assert not caplog.messages
+    # It has been seen, so that the next host does not forget it before it begins.
+    case.start_again()
+    case.clock.advance(DAY_S * 1000 + 1)
+    case.service.sweep()
+    assert case.consumers()["own"] == 0
+    # And when it is no part of the program any more it is as every other.
+    case.clock.advance(2 * DAY_S * 1000)
+    case.service.sweep()
+    assert "own" not in case.consumers()
+
+
 def test_without_a_timeout_who_sleeps_is_waited_for(case: Case) -> None:
     case.commit(2)
     case.service.disconnected(case.peer)

@@ -207,26 +207,12 @@ class ReceiverInputDStream(InputDStream):
 
         Raises:
             IllegalStateError: The context was started, or it has such a function already.
-            ValueError: The schema that the receiver declares has no such column of keys, or times.
         """
-        import pyarrow as pa
-
-        from penstock.continuous.state import StateError, check_key_column
-        from penstock.continuous.timers import check_time_columns
-
         self.graph.check_can_grow()
         if self.continuous is not None:
             raise IllegalStateError(
                 f"the stream {self.name!r} has a continuous function already: put both in one"
             )
-        schema = getattr(self.receiver, "schema", None)
-        if operation.key_by is not None and isinstance(schema, pa.Schema):
-            try:
-                check_key_column(schema, operation.key_by)
-                if operation.watermark is not None:
-                    check_time_columns(schema, operation.watermark)
-            except StateError as error:
-                raise ValueError(f"stream {self.name!r}: {error}") from None
         self.continuous = operation
 
     def blocks(self, time_ms: int) -> tuple[ReceivedBlockInfo, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.continuous import ContinuousOperation, Sink, Watermark
-from penstock.host.receiver_arguments import why_unpicklable
+from penstock.host.continuous_arguments import check_operation
 from penstock.streaming.dstream.input_streams import ReceiverInputDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.stream_handle import T_co
@@ -104,14 +104,7 @@ class ReceiverDStream(RatedDStream[T_co]):
             on_timer=on_timer,
             watermark=watermark,
         )
-        for what, thing in (("function", function), ("sink", sink), ("on_timer", on_timer)):
-            reason = why_unpicklable(thing)
-            if reason:
-                raise TypeError(
-                    f"the {what} of continuous stream {self.name!r} cannot be pickled: {reason}. "
-                    "Make connections, locks and models where it runs: at the first call of the "
-                    "function, in open of the sink"
-                )
+        check_operation(operation, self.name, self._input.receiver)
         self._input.set_continuous(operation)
 
     @property
