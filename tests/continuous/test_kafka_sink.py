@@ -369,7 +369,7 @@ def test_what_the_user_may_not_do_is_told_with_what_to_allow(tmp_path: Path) -> 
         broker.stop()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/sources/kafka/test_group_watch.py` has a group's.
 def test_a_coordinator_that_cannot_be_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,7 +94,8 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
 @pytest.mark.parametrize(
     ("seed", "master", "runs"),
     [
-        (11, "local[12]", 1),
+        # The next test kills a host, and the first one all else.
+        pytest.param(11, "local[12]", 1, marks=pytest.mark.exhaustive),
         pytest.param(12, "local-cluster[2,6,1024]", 5, marks=pytest.mark.exhaustive),
         pytest.param(13, "local[12]", 5, marks=pytest.mark.exhaustive),
     ],
@@ -136,7 +137,8 @@ def in_query(folder: Path) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("seed", "master", "runs"),
     [
-        (5, "local[7]", 1),
+        # `test_kafka_sink` kills at each step.
+        pytest.param(5, "local[7]", 1, marks=pytest.mark.exhaustive),
         pytest.param(7, "local[7]", 5, marks=pytest.mark.exhaustive),
         pytest.param(6, "local-cluster[2,4,1024]", 5, marks=pytest.mark.exhaustive),
     ],
@@ -156,7 +158,8 @@ def test_kafka_is_exact_and_in_order_whatever_is_killed(
 @pytest.mark.parametrize(
     ("seed", "master", "runs"),
     [
-        (8, "local[4]", 2),
+        # `test_timers_model` computes epochs again, and the first test here kills.
+        pytest.param(8, "local[4]", 2, marks=pytest.mark.exhaustive),
         pytest.param(9, "local[4]", 5, marks=pytest.mark.exhaustive),
         pytest.param(10, "local-cluster[2,2,1024]", 5, marks=pytest.mark.exhaustive),
     ],

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,34 @@ pytestmark = [pytest.mark.long, pytest.mark.slow]
 
 
 def run(program: str, folder: Path, column: str, least: int) -> list[dict[str, Any]]:
-    """Run it until a column has so many values, for longer each time; return the rows."""
-    for seconds in (8, 30, 120):
-        mine = folder / str(seconds)
-        changed = program
-        for shown, real in (("/tmp/payments", str(mine)), ("timeout=20", f"timeout={seconds}")):
-            assert shown in program
-            changed = changed.replace(shown, real)
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-        ended = subprocess.run(
-            [sys.executable, "-c", changed], env=environment, capture_output=True, timeout=HANG_S
+    """Run it until a column has that many values; return the rows."""
+    for shown, real in (("/tmp/payments", str(folder)), ("timeout=20", f"timeout={HANG_S}")):
+        assert shown in program
+        program = program.replace(shown, real)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    folder.mkdir()
+    with open(folder / "errors", "w+") as errors:
+        running = subprocess.Popen(
+            [sys.executable, "-c", program], env=environment, stdout=errors, stderr=errors
         )
-        assert ended.returncode == 0, ended.stderr.decode()
-        files = sorted(mine.glob("*/part-*.parquet"))
-        rows = [row for path in files for row in pq.ParquetFile(str(path)).read().to_pylist()]
-        if len({row[column] for row in rows}) >= least:
-            return rows
-    raise AssertionError(f"{len(rows)} rows: {ended.stderr.decode()}")
+        try:
+            end_s = time.monotonic() + HANG_S
+            while len({row[column] for row in rows_in(folder)}) < least:
+                assert running.poll() is None, (folder / "errors").read_text()
+                assert time.monotonic() < end_s, (folder / "errors").read_text()
+                time.sleep(0.3)
+            running.terminate()
+            assert running.wait(HANG_S) == 0, (folder / "errors").read_text()
+        finally:
+            running.kill()
+            running.wait()
+    return rows_in(folder)
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of its files, of those that have their name already."""
+    files = sorted(folder.glob("*/part-*.parquet"))
+    return [row for path in files for row in pq.ParquetFile(str(path)).read().to_pylist()]
 
 
 def test_the_programs_of_the_page_write_what_their_functions_return(tmp_path: Path) -> None:

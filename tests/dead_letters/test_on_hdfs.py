@@ -40,7 +40,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # In CI those on a disk are.
 @pytest.mark.timeout(720)
 def test_those_of_functions_are_read_as_soon_as_their_task_has_ended(hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()

@@ -240,7 +240,7 @@ def test_clocks_are_far_apart_when_no_time_of_the_answer_explains_it() -> None:
     assert c.found == "that of c is 7.0 s ahead"
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # CI has a cluster without workers.
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_executors_are_asked_for_their_python_clocks_and_files(tmp_path: Path) -> None:

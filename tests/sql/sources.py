@@ -14,7 +14,7 @@ from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 from tests.bounds import HANG_S
 
-__all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers"]
+__all__ = ["WAIT_S", "Sieved", "await_records", "hosting", "numbers", "started"]
 
 WAIT_S = HANG_S
 
@@ -65,6 +65,23 @@ class Sieved:
             context.store([{"number": number}])
             context.store([{"number": "none"}])
         context.stopped.wait()
+
+
+def started(writer: Any, path: Path | None = None) -> Any:
+    """Start a query, again where Spark gave its Python process up.
+
+    On a busy machine that takes longer than the ten seconds for which Spark waits.
+    `ReceiverHost.run` does so for programs.
+    """
+    for _ in range(6):
+        query = writer.start(str(path)) if path else writer.start()
+        end_s = time.monotonic() + WAIT_S
+        while query.isActive and query.status["message"].startswith(("Initializing", "Getting")):
+            assert time.monotonic() < end_s, query.status
+            time.sleep(0.02)
+        if "failed to connect back" not in str(query.exception()):
+            break
+    return query
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession, functions
 from penstock.receiver import Receiver
 from penstock.sql import ReceiverHost, connect
 from penstock.sql._options import METADATA_COLUMNS
-from tests.sql.sources import await_records, hosting, numbers
+from tests.sql.sources import await_records, hosting, numbers, started
 from tests.system.spoiling import spoil
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -181,7 +181,7 @@ def test_what_a_batch_read_cannot_do_is_an_error(spark: SparkSession) -> None:
         load(spark)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_ended_host` opens such folders.
 def test_the_directory_of_a_host_that_has_ended_is_read_also_as_a_copy(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -208,7 +208,7 @@ def test_the_directory_of_a_host_that_has_ended_is_read_also_as_a_copy(
         load(spark)
     query = spark.readStream.format("penstock").option("stream", "numbers").load(copy)
     with pytest.raises(PySparkException, match=r"'path' .* for spark"):
-        query.writeStream.format("noop").start().processAllAvailable()
+        started(query.writeStream.format("noop")).processAllAvailable()
     # A block that is not there any more.
     for segment in sorted(Path(copy).glob("receivedData/*/segment-*.log"))[:1]:
         segment.unlink()

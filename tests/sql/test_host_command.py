@@ -136,7 +136,7 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
     return sorted(int(row[0]) for row in found)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # CI ends it by its JVM.
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_it_ends_when_no_receiver_is_left(command: Callable[..., Run]) -> None:

@@ -22,7 +22,7 @@ from penstock.sql import ReceiverHost
 from penstock.streaming import StreamingContext
 from tests.bounds import HANG_S
 from tests.monitor import asking
-from tests.sql.sources import await_records, hosting
+from tests.sql.sources import await_records, hosting, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -93,7 +93,7 @@ def test_a_host_is_found_looked_at_changed_and_stopped_by_commands(
         query = frame.writeStream.format("noop").option(
             "checkpointLocation", str(folder / "checkpoint")
         )
-        running = query.start()
+        running = started(query)
         try:
             (kept,) = until(lambda: [each for each in status()["kept"] if each["queries"]])
             assert kept["name"] == "numbers-0"

@@ -24,7 +24,7 @@ def many(context: Any) -> Iterator[str]:
         yield "a record"
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_run` has what `run` does.
 def test_without_a_directory_queries_read_all_that_is_there_before_they_are_stopped(
     sc: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from penstock.sql import ReceiverHost
 from tests.bounds import HANG_S
 from tests.sql.kills import KilledQueries
-from tests.sql.sources import await_records, numbers
+from tests.sql.sources import await_records, numbers, started
 from tests.system.leftovers import block_servers, command_of, parent_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2700)]
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2700)]
 @pytest.mark.parametrize(
     ("count", "kills", "between"),
     [
-        (1200, 1, 1),
+        (800, 1, 1),
         pytest.param(2000, 1, 1, marks=pytest.mark.exhaustive),
         pytest.param(4000, 2, 1, marks=pytest.mark.exhaustive),
         pytest.param(8000, 4, 2, marks=pytest.mark.exhaustive),
@@ -79,7 +79,7 @@ def test_queries_are_exact_when_receivers_block_servers_and_readers_are_killed(
         reader = spark.readStream.format("penstock").option("stream", "numbers")
         writer = reader.option("maxRecordsPerTrigger", 300).load().writeStream.format("parquet")
         writer = writer.option("path", str(tmp_path / "out"))
-        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        return started(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
 
     with host:
         query = start()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.sql import ReceiverHost
-from tests.sql.sources import WAIT_S, hosting
+from tests.sql.sources import WAIT_S, hosting, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -42,7 +42,7 @@ def slow_query(spark: SparkSession, folder: Path, name: str, record_s: float) ->
         time.sleep(batch.count() * record_s)
 
     writer = frame.writeStream.foreachBatch(process).queryName(name)
-    return writer.option("checkpointLocation", str(folder / name)).start()
+    return started(writer.option("checkpointLocation", str(folder / name)))
 
 
 def await_that(holds: Callable[[], bool], host: ReceiverHost) -> None:
@@ -52,7 +52,7 @@ def await_that(holds: Callable[[], bool], host: ReceiverHost) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_query_rates_driven` has the rule.
 def test_the_slowest_query_that_runs_sets_the_rate_and_with_none_it_is_lifted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

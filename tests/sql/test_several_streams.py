@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 from penstock.sql._reader import HAS_LIMITS
-from tests.sql.sources import WAIT_S, await_records, numbers
+from tests.sql.sources import WAIT_S, await_records, numbers, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -39,9 +39,7 @@ def load(spark: SparkSession, streams: str, **options: Any) -> Any:
 def run_to_end(frame: Any, folder: Path) -> Any:
     """Let a query read what is there, into Parquet files."""
     writer = frame.writeStream.format("parquet").trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start(
-        str(folder / "out")
-    )
+    query = started(writer.option("checkpointLocation", str(folder / "checkpoint")), folder / "out")
     assert query.awaitTermination(WAIT_S)
     return query
 
@@ -96,7 +94,7 @@ def load_one(spark: SparkSession) -> Any:
 
 def run_to_end_with_error(frame: Any, folder: Path) -> Any:
     writer = frame.writeStream.format("noop").trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    query = started(writer.option("checkpointLocation", str(folder / "checkpoint")))
     with pytest.raises(PySparkException):
         query.awaitTermination(WAIT_S)
     return query

@@ -32,7 +32,7 @@ from penstock.sql._options import METADATA_COLUMNS
 from penstock.sql._reader import HAS_LIMITS
 from penstock.sql.source import write_share_file
 from penstock.streaming import StreamingContext
-from tests.sql.sources import WAIT_S, Sieved, await_records, hosting, numbers
+from tests.sql.sources import WAIT_S, Sieved, await_records, hosting, numbers, started
 from tests.system.leftovers import await_that
 from tests.system.running import SMALL, run_on, settings
 from tests.system.spoiling import spoil
@@ -58,7 +58,7 @@ def to_parquet(frame: Any, folder: Path, **trigger: Any) -> Any:
     writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
     if trigger:
         writer = writer.trigger(**trigger)
-    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+    return started(writer.option("checkpointLocation", str(folder / "checkpoint")))
 
 
 def written(spark: SparkSession, folder: Path) -> list[int]:
@@ -310,7 +310,7 @@ def test_columns_come_out_as_of_a_parquet_file_of_the_same_data(
         assert [(f.name, f.dataType) for f in frame.schema] == [
             (f.name, f.dataType) for f in expected.schema
         ]
-        query = frame.writeStream.format("memory").queryName("types").start()
+        query = started(frame.writeStream.format("memory").queryName("types"))
         query.processAllAvailable()
         query.stop()
     assert spark.table("types").collect() == expected.collect()
@@ -723,7 +723,7 @@ def test_a_queue_keeps_what_a_query_comes_back_to_whose_progress_is_logged_later
         writer = load(spark, maxRecordsPerTrigger=500).writeStream.format("noop")
         writer = writer.option("asyncProgressTrackingEnabled", True)
         writer = writer.option("asyncProgressTrackingCheckpointIntervalMs", 3_600_000)
-        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        query = started(writer.option("checkpointLocation", str(checkpoint)))
         query.processAllAvailable()
         query.stop()
         return sum(found["numInputRows"] for found in query.recentProgress)
@@ -949,14 +949,9 @@ def test_windows_joins_states_and_functions_are_as_over_files(
     }
     with hosting(spark, events) as host:
         await_records(host, "numbers", EVENTS)
-        finished(
-            load(spark)
-            .writeStream.trigger(availableNow=True)
-            .format("parquet")
-            .option("path", str(tmp_path / "files"))
-            .option("checkpointLocation", str(tmp_path / "cp"))
-            .start()
-        )
+        writer = load(spark).writeStream.trigger(availableNow=True).format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "cp"))
+        finished(started(writer, tmp_path / "files"))
         files = spark.readStream.schema(load(spark).schema).parquet(str(tmp_path / "files"))
         for name in names.split():
             make = programs[name]
@@ -967,9 +962,9 @@ def test_windows_joins_states_and_functions_are_as_over_files(
                 table = f"{name}_{source}"
                 writer = make(frame).writeStream.format("memory").queryName(table)
                 if HAS_LIMITS:
-                    query = finished(writer.trigger(availableNow=True).start())
+                    query = finished(started(writer.trigger(availableNow=True)))
                 else:  # Spark runs one batch then, and nothing that its watermark lets go.
-                    query = writer.start()
+                    query = started(writer)
                     query.processAllAvailable()
                     query.stop()
                 batches = [run for run in query.recentProgress if run["numInputRows"]]

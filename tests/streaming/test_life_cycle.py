@@ -541,8 +541,8 @@ PROGRAM = textwrap.dedent(
 
 @pytest.mark.slow
 class TestProgram:
-    @pytest.mark.long
-    @pytest.mark.parametrize("how", ["stop", pytest.param("forget", marks=pytest.mark.exhaustive)])
+    @pytest.mark.exhaustive  # `tests/system/test_signals.py` has Ctrl-C.
+    @pytest.mark.parametrize("how", ["stop", "forget"])
     def test_ctrl_c_leaves_running_batches_alone_and_nothing_hangs(self, how: str) -> None:
         environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(
@@ -600,7 +600,7 @@ class TestProgram:
         assert done.returncode == 128 + signal.SIGTERM, done.stderr
         assert "processed ['a']" in done.stdout
 
-    @pytest.mark.long
+    @pytest.mark.exhaustive  # `tests/sql/test_host_command.py` kills one.
     def test_a_program_whose_jvm_was_killed_ends_with_one_error(self) -> None:
         program = textwrap.dedent(
             """

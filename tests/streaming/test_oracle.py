@@ -159,7 +159,7 @@ def run_penstock(sc: Any, checkpoint: Path, names: Sequence[str]) -> Results:
     return dict(_results)
 
 
-PARTS = 4
+PARTS = 6
 """Of the programs, of which CI runs one."""
 
 

@@ -52,8 +52,8 @@ while not any(found.records >= 100 for found in ssc.receivers()):
     "program",
     [
         pytest.param(HOST, marks=pytest.mark.exhaustive),
-        pytest.param(CONTEXT, marks=pytest.mark.exhaustive),
-        HOST + CONTEXT,
+        CONTEXT,
+        pytest.param(HOST + CONTEXT, marks=pytest.mark.exhaustive),
     ],
     ids=["host", "context", "both"],
 )

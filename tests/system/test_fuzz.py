@@ -23,7 +23,7 @@ def test_attacks_on_both_ports_break_nothing_and_leave_nothing_behind(tmp_path: 
     assert set(made) == {proof.value for proof in Proof}
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/monitor/test_server.py` has its bounds.
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_attacks_on_the_page_break_nothing_and_keep_nobody_from_his_answer(tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def test_every_record_that_was_acknowledged_is_processed_when_it_stops_under_loa
         assert len(run.processed) >= feeder.acknowledged
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # The tests above stop, and `test_life_cycle` starts again.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("lives", [4, pytest.param(20, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("lives", [4, 20])
 def test_many_short_lives_in_one_spark_context_lose_nothing(
     sc: Any, tmp_path: Path, lives: int
 ) -> None:

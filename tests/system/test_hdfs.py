@@ -64,7 +64,7 @@ def test_nothing_is_lost_while_the_name_node_is_started_again(sc: Any, hdfs: Hdf
         assert len(feeder.pids) == 1
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_full_disk`, and a quota in `tests/wal/test_hdfs.py`.
 def test_a_full_hdfs_makes_the_receiver_wait(sc: Any, hdfs: Hdfs) -> None:
     folder = hdfs.new_folder()
     hdfs.client().mkdirs(hdfs.path(folder))

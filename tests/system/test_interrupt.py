@@ -14,15 +14,9 @@ from tests.system.leftovers import memory_files, scratch_folders
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "stop_at_interrupt",
-    [
-        pytest.param(False, id="plain"),
-        # `test_signals` stops a program so, too.
-        pytest.param(True, id="graceful stop", marks=pytest.mark.exhaustive),
-    ],
-)
+# `test_signals` stops programs so, and `test_leftovers` looks for what stays.
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("stop_at_interrupt", [False, True], ids=["plain", "graceful stop"])
 def test_ctrl_c_ends_the_program_and_nothing_stays_behind(
     tmp_path: Path, stop_at_interrupt: bool
 ) -> None:

@@ -42,17 +42,9 @@ def numbers_on_disk(checkpoint: Path, batches: list[int]) -> list[int]:
         ledger.close()
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_recovered_driver` and `test_encryption` kill theirs, too.
 @pytest.mark.timeout(720)
-@pytest.mark.parametrize(
-    "victim",
-    [
-        # The next test kills Python alone, and looks for processes, too.
-        pytest.param("python", marks=pytest.mark.exhaustive),
-        "jvm",
-        pytest.param("python and jvm", marks=pytest.mark.exhaustive),
-    ],
-)
+@pytest.mark.parametrize("victim", ["python", "jvm", "python and jvm"])
 def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     tmp_path: Path, victim: str
 ) -> None:

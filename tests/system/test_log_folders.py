@@ -45,7 +45,7 @@ def test_a_file_in_the_place_of_the_log_folder_is_an_error_of_start(
         assert feeder.pids == []
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_doctor` has one.
 @pytest.mark.slow
 def test_a_read_only_log_folder_is_an_error_of_start(tmp_path: Path) -> None:
     folder = tmp_path / "logs"

@@ -78,7 +78,7 @@ print("ended")
 """
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # The next one stops a context's.
 @pytest.mark.slow
 def test_a_host_whose_spark_was_stopped_says_so_once(tmp_path: Path) -> None:
     done = run(_HOST_PROGRAM, tmp_path)

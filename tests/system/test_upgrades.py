@@ -223,7 +223,7 @@ def rows(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `tests/streaming/restarts/test_upgrades.py` has schemas.
 @pytest.mark.timeout(600)
 def test_rows_of_an_old_schema_that_wait_have_a_batch_of_their_own(
     sc: Any, tmp_path: Path, rows: Path

@@ -80,7 +80,7 @@ def test_a_leader_that_is_killed_loses_nothing_and_doubles_nothing(
         assert sorted(direct.values()) == list(range(4500))
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # `test_recovered_driver` kills drivers.
 def test_a_driver_that_is_killed_reads_the_same_ranges_again(
     started: Kafka, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def test_graceful_stops_send_no_batch_into_the_future_and_pass_no_file_over() ->
         assert max(ahead_ms(program).values()) <= 0
 
 
-@pytest.mark.long
+@pytest.mark.exhaustive  # Other tests here have files and crashes.
 def test_a_batch_without_files_has_none_when_it_is_made_again_after_a_crash() -> None:
     crashes = 0
     for point in range(1, 60):
@@ -335,7 +335,7 @@ def test_all_batches_of_a_down_time_are_made_for_a_listener_of_the_program() -> 
 @pytest.mark.parametrize(
     "restarted_when",
     [
-        "never",
+        pytest.param("never", marks=pytest.mark.exhaustive),
         pytest.param("forward", marks=pytest.mark.exhaustive),
         pytest.param("back", marks=pytest.mark.exhaustive),
         "stopped while back",
