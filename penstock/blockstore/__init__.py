@@ -121,7 +121,7 @@ if TYPE_CHECKING:
         read_block,
         read_block_if_any,
     )
-    from penstock.blockstore.store import BlockStore, BlockStoreClosedError
+    from penstock.blockstore.store import BlockStore
 
 __all__ = [
     "ArenaStatistics",
@@ -132,7 +132,6 @@ __all__ = [
     "BlockNotFoundError",
     "BlockRDD",
     "BlockStore",
-    "BlockStoreClosedError",
     "BlockUnavailableError",
     "MemoryArena",
     "SealedBlock",
@@ -155,7 +154,6 @@ _MODULES = {
     "BlockNotFoundError": "reader",
     "BlockRDD": "dataframe",
     "BlockStore": "store",
-    "BlockStoreClosedError": "store",
     "BlockUnavailableError": "reader",
     "MemoryArena": "memory",
     "SealedBlock": "builder",

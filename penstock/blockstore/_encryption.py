@@ -15,7 +15,7 @@ def block_cipher(key: EncryptionKey | None, attempt: str) -> LogCipher | None:
     """Return the cipher of a receiver attempt's log; None without a key.
 
     Raises:
-        EncryptionNotInstalledError: The package ``cryptography`` is missing.
+        MissingPackageError: The package ``cryptography`` is missing.
     """
     return None if key is None else key.cipher(f"blocks of {attempt}")
 

@@ -164,10 +164,6 @@ class WrittenReplica(msgspec.Struct, frozen=True, array_like=True):
     sequence: int
 
 
-class ReplicaNotWrittenError(Exception):
-    """The copy was received whole and could not be written; the connection can go on."""
-
-
 def _sha256(data: memoryview) -> bytes:
     return hashlib.sha256(data).digest()
 
@@ -226,7 +222,7 @@ class ReplicaService:
             check: Is given a tag and what it is of; raises `TamperedError` if they do not fit.
 
         Raises:
-            ReplicaNotWrittenError: It could not be written; says why.
+            WalError: It could not be written; says why.
             TamperedError: The sender did not send it.
             OSError, EOFError, asyncio.TimeoutError: The sender went away, or is too slow.
         """
@@ -257,7 +253,7 @@ class ReplicaService:
                 request.crc,
             )
         except (WalError, OSError, PathRefusedError) as error:
-            raise ReplicaNotWrittenError(str(error)) from error
+            raise WalError(str(error)) from error
         return msgspec.msgpack.encode(WrittenReplica(place, sequence))
 
     def close(self) -> None:

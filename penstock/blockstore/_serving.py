@@ -38,12 +38,7 @@ from penstock.blockstore._fetch import (
     FetchStatus,
 )
 from penstock.blockstore._files import ApplicationFiles, PathRefusedError
-from penstock.blockstore._replica_service import (
-    ReplicaNotWrittenError,
-    ReplicaRequest,
-    ReplicaService,
-    Upload,
-)
+from penstock.blockstore._replica_service import ReplicaRequest, ReplicaService, Upload
 from penstock.blockstore.memory import lock_shared
 from penstock.clock import SystemClock
 from penstock.rate_limited_log import RateLimitedLog
@@ -317,7 +312,7 @@ class BlockService:
 
         try:
             kept = await self._replicas.receive(peer.reader, request, upload, check)
-        except ReplicaNotWrittenError as error:
+        except WalError as error:
             _logger.warning("a copy of stream %d was not kept: %s", request.stream_id, error)
             await self._say(peer, FetchStatus.NOT_KEPT, str(error))
             return True

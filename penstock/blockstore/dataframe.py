@@ -34,21 +34,6 @@ _VALUE_SCHEMAS = {
 }
 
 
-class NoSchemaError(PenstockError):
-    """The records of a batch have no common Arrow schema, so they make no DataFrame.
-
-    Attributes:
-        found: The kinds of blocks that were found.
-    """
-
-    def __init__(self, found: tuple[str, ...]) -> None:
-        super().__init__(
-            f"the batch's blocks are of the kinds {', '.join(found)} and have no common columns; "
-            "declare a schema on the receiver, or store bytes, str or Arrow batches only"
-        )
-        self.found = found
-
-
 def blocks_to_dataframe(
     spark: SparkSession,
     blocks: Sequence[ReceivedBlockInfo],
@@ -69,7 +54,7 @@ def blocks_to_dataframe(
         have one column ``value`` (binary or string). Each read of it reads the blocks again.
 
     Raises:
-        NoSchemaError: The blocks hold pickled objects, or differ in schema.
+        PenstockError: The blocks hold pickled objects, or differ in schema.
         UnsupportedColumnError: Spark has no type for a column.
     """
     # One without records carries a position or acknowledgements, and has no columns to speak of.
@@ -117,7 +102,11 @@ def _common_schema(blocks: Sequence[ReceivedBlockInfo], declared: pa.Schema | No
         return declared or _VALUE_SCHEMAS[BlockKind.STRING.value]
     schemas = {block_schema(kind, serialized) for kind, serialized in kinds}
     if len(schemas) > 1 or None in schemas:
-        raise NoSchemaError(tuple(sorted({kind for kind, _ in kinds})))
+        found = ", ".join(sorted({kind for kind, _ in kinds}))
+        raise PenstockError(
+            f"the batch's blocks are of the kinds {found} and have no common columns; declare a "
+            "schema on the receiver, or store bytes, str or Arrow batches only"
+        )
     return schemas.pop()
 
 

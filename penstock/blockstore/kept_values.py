@@ -32,15 +32,6 @@ _FRACTIONS = (float, np.floating, Decimal)
 _Changes = Callable[[Any], bool]
 
 
-class ChangedValueError(TypeError):
-    """A column of Arrow would have another value than the one that was to be in it."""
-
-    def __init__(self, value: object, kind: pa.DataType) -> None:
-        super().__init__(
-            f"{value!r:.80} of type {type(value).__name__} would be changed in a column of {kind}"
-        )
-
-
 def check_kept(
     values: Sequence[Any],
     kind: pa.DataType,
@@ -58,7 +49,7 @@ def check_kept(
         leaves_out: Fields that a struct has not are left out of it.
 
     Raises:
-        ChangedValueError: A value would be another one.
+        TypeError: A value would be another one.
     """
     found = set(map(type, values)) - {NoneType}
     is_exact = found <= _EXACT or (found == {float} and types.is_float64(kind))
@@ -81,14 +72,14 @@ def check_kept(
     if types.is_nested(kind):
         if not is_declared and not types.is_struct(kind):
             for row in (value for value in some if hasattr(value, "__fields__")):
-                raise ChangedValueError(row, kind)  # Its names would be lost.
+                raise _changed(row, kind)  # Its names would be lost.
         for parts, part in _parts(some, kind, leaves_out):
             check_kept(parts, part, is_declared=is_declared, leaves_out=leaves_out)
         return
     changes = (_changes_declared if is_declared else _changes_found)(kind)
     if changes is not None:
         for value in filter(changes, some):
-            raise ChangedValueError(value, kind)
+            raise _changed(value, kind)
 
 
 def check_cast(found: pa.DataType, wanted: pa.DataType, *, leaves_out: bool = False) -> None:
@@ -186,7 +177,7 @@ def _parts(
             with contextlib.suppress(KeyError):
                 return [(list(map(itemgetter(field.name), rows)), field.type) for field in kind]
         if not leaves_out and not names.issuperset(chain.from_iterable(rows)):
-            raise ChangedValueError(next(row for row in rows if not names.issuperset(row)), kind)
+            raise _changed(next(row for row in rows if not names.issuperset(row)), kind)
         return [(list(map(methodcaller("get", field.name), rows)), field.type) for field in kind]
     items = [
         item
@@ -206,7 +197,7 @@ def _as_dict(row: Any, kind: pa.DataType) -> Mapping[Any, Any]:
         return row
     names = getattr(row, "__fields__", getattr(row, "_fields", None))
     if names is not None and list(names) != [field.name for field in kind]:
-        raise ChangedValueError(row, kind)  # Arrow takes its values in their order.
+        raise _changed(row, kind)  # Arrow takes its values in their order.
     if isinstance(row, list):
         return dict(row)  # Arrow takes a list for pairs of names and values.
     return {field.name: row[at] for at, field in enumerate(kind)}
@@ -285,3 +276,9 @@ def _is_aware(value: Any) -> bool:
 def _has_ns(value: Any) -> bool:
     """Tell whether a time of pandas has nanoseconds beyond its microseconds."""
     return bool(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0))
+
+
+def _changed(value: object, kind: pa.DataType) -> TypeError:
+    return TypeError(
+        f"{value!r:.80} of type {type(value).__name__} would be changed in a column of {kind}"
+    )

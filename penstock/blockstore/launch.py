@@ -46,18 +46,6 @@ os.execv(sys.executable, [sys.executable, "-m", *sys.argv[1:]])
 does so before anything is imported that has threads."""
 
 
-class BlockServerError(PenstockError):
-    """The block server of this host could not be started. Blocks are read on this host only.
-
-    Attributes:
-        reason: What happened.
-    """
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the block server of this host could not be started: {reason}")
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class BlockServerLaunch:
     """All that a block server needs to know.
@@ -244,11 +232,11 @@ def ensure_block_server(
         What the new one says, or None when one runs already (or is being started).
 
     Raises:
-        BlockServerError: It could not be started, or the application has ended. Nothing of it is
+        PenstockError: It could not be started, or the application has ended. Nothing of it is
             left running.
     """
     if _has_ended(launch):
-        raise BlockServerError("the application has ended")
+        raise _not_started("the application has ended")
     try:
         os.makedirs(launch.scratch_folder, 0o700, exist_ok=True)
         lock = _take_lock(lock_path(launch), launch.host)
@@ -263,7 +251,7 @@ def ensure_block_server(
         finally:
             os.close(lock)  # the new process has it now, or it is free again
     except OSError as error:
-        raise BlockServerError(str(error)) from error
+        raise _not_started(str(error)) from error
 
 
 def _has_ended(launch: BlockServerLaunch) -> bool:
@@ -350,7 +338,7 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     except msgspec.MsgspecError:
         _kill(process)
         reason = line.decode(errors="replace").strip() or "it said nothing"
-        raise BlockServerError(reason + _see(log_path(launch))) from None
+        raise _not_started(reason + _see(log_path(launch))) from None
     _logger.info("started the block server %d of %s", ready.pid, launch.application_id)
     return ready
 
@@ -392,3 +380,7 @@ def _read_line(fd: int, deadline_s: float) -> bytes:
             break
         text += chunk
     return text
+
+
+def _not_started(reason: str) -> PenstockError:
+    return PenstockError(f"the block server of this host could not be started: {reason}")

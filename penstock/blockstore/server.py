@@ -199,10 +199,6 @@ class ExitReason(enum.Enum):
 _T = TypeVar("_T")
 
 
-class _StartError(PenstockError):
-    """The server cannot start; the text goes to who started it."""
-
-
 class BlockServer:
     """One block server. `run` is called once, on the event loop that everything here runs on.
 
@@ -285,7 +281,7 @@ class BlockServer:
             await registration
         except (ConnectionLostError, ClientClosedError) as error:
             if not self._holds_lock():
-                raise _StartError(ExitReason.FOLDER_GONE.value) from error
+                raise PenstockError(ExitReason.FOLDER_GONE.value) from error
             if self._launch.driver_is_known_dead:
                 # It was killed while this server was starting. The receivers may be gone, too:
                 # nobody else would remove what they left.
@@ -348,7 +344,7 @@ class BlockServer:
     def _on_hello_answer(self, answer: Message) -> None:
         try:
             self._registered(answer)
-        except _StartError as error:
+        except PenstockError as error:
             _logger.warning("%s", error)
             self._end(ExitReason.REFUSED)
 
@@ -368,7 +364,7 @@ class BlockServer:
 
     def _registered(self, answer: Message) -> None:
         if not isinstance(answer, BlockServerRegistered):
-            raise _StartError(f"the tracker did not register it: {answer}")
+            raise PenstockError(f"the tracker did not register it: {answer}")
         self._lease_s = answer.lease_s
 
     def _end(self, reason: ExitReason) -> None:

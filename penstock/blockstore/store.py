@@ -41,7 +41,7 @@ from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, Se
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.replicator import Replicator
 from penstock.clock import Clock, SystemClock
-from penstock.errors import PenstockError
+from penstock.errors import IllegalStateError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wait_clock import WaitClock
 from penstock.wal import (
@@ -64,10 +64,6 @@ _log = logging.getLogger("penstock.blockstore")
 _LOG_OPTIONS = LogOptions(roll_age_s=60.0)
 _CLOSE_STEP_S = 1.0
 """How often the open segment on HDFS is closed while memory is short."""
-
-
-class BlockStoreClosedError(PenstockError):
-    """The block store was closed, or the wait for a slot was given up because of a stop."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +214,7 @@ class BlockStore:
         `on_full` is told when it waits because others have filled the memory file system.
 
         Raises:
-            BlockStoreClosedError: `give_up` or the timeout ended the wait.
+            IllegalStateError: `give_up` or the timeout ended the wait.
             ArenaError: A slot can never fit.
         """
         size = self.options.block_max_bytes
@@ -227,7 +223,7 @@ class BlockStore:
         else:
             slot = self._arena.reserve(size, timeout_s=timeout_s, give_up=give_up, on_full=on_full)
         if slot is None:
-            raise BlockStoreClosedError(
+            raise IllegalStateError(
                 f"stream {self.stream_id} got no memory for a block: {self._arena.statistics()}"
             )
         return BlockBuilder(slot, kind, schema)
@@ -343,7 +339,7 @@ class BlockStore:
             try:
                 compressed = self._compressing[block.block_id].result()
             except (KeyError, CancelledError) as error:
-                raise BlockStoreClosedError(f"{block.block_id} was not stored") from error
+                raise IllegalStateError(f"{block.block_id} was not stored") from error
             except BaseException:
                 # The next try begins anew: memory may be short for a moment only.
                 self._compressing.pop(block.block_id, None)

@@ -83,12 +83,7 @@ from penstock.dead_letters._letter import (
     letter_of,
     origin_digest,
 )
-from penstock.dead_letters._logs import (
-    NotDeadLettersError,
-    is_program_name,
-    program_name,
-    program_of,
-)
+from penstock.dead_letters._logs import is_program_name, program_name, program_of
 from penstock.dead_letters._reader import (
     StoredLetter,
     letters,
@@ -118,7 +113,6 @@ __all__ = [
     "FunctionLetters",
     "LetterName",
     "LetterTail",
-    "NotDeadLettersError",
     "PickledRecord",
     "SentKey",
     "SentLetters",

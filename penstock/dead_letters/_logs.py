@@ -23,21 +23,6 @@ _NAME = re.compile(r"([0-9]{1,10})-([0-9a-f]{32})")
 _SEGMENT = re.compile(r"segment-([0-9]+)\.log")
 
 
-class NotDeadLettersError(PenstockError):
-    """A folder, or a log in it, is one of something else.
-
-    Attributes:
-        folder: The folder.
-    """
-
-    def __init__(self, folder: str, what: str = "is no log of dead letters") -> None:
-        super().__init__(
-            f"{folder} {what}: name a checkpoint directory or log folder, the folder {FOLDER} "
-            "in it, or the folder of spark.penstock.deadLetters.dir"
-        )
-        self.folder = folder
-
-
 class FoundLog(NamedTuple):
     """A log.
 
@@ -84,7 +69,7 @@ def program_folders(fs: FileSystem, path: str) -> list[tuple[str, str]]:
 
     Raises:
         OSError: It cannot be read.
-        NotDeadLettersError: It has other things, and nothing of a program of Penstock.
+        PenstockError: It has other things, and nothing of a program of Penstock.
     """
     below = os.path.join(path, FOLDER)
     root = below if fs.is_folder(below) else path
@@ -92,7 +77,7 @@ def program_folders(fs: FileSystem, path: str) -> list[tuple[str, str]]:
         return []
     found = fs.list_folder(root)
     if root == path and found and not _is_ours(path, found):
-        raise NotDeadLettersError(fs.address(path), "has nothing that a program of Penstock keeps")
+        raise not_dead_letters(fs.address(path), "has nothing that a program of Penstock keeps")
     names = sorted(filter(is_program_name, found))
     return [(program_of(root), root), *((name, os.path.join(root, name)) for name in names)]
 
@@ -155,3 +140,11 @@ def open_log(fs: FileSystem, path: str, cipher: LogCipher | None = None) -> Foun
             if not left:
                 raise
             before = max(left)
+
+
+def not_dead_letters(folder: str, what: str = "is no log of dead letters") -> PenstockError:
+    """Return the error of a folder, or a log in it, that is one of something else."""
+    return PenstockError(
+        f"{folder} {what}: name a checkpoint directory or log folder, the folder {FOLDER} "
+        "in it, or the folder of spark.penstock.deadLetters.dir"
+    )

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock.dead_letters._letter import KIND, DeadLetter, origin_digest, read_letter
-from penstock.dead_letters._logs import NotDeadLettersError, log_names, open_log, program_folders
+from penstock.dead_letters._logs import log_names, not_dead_letters, open_log, program_folders
 from penstock.dead_letters._writer import DeadLetterPlace, dead_letter_cipher
 from penstock.wal import (
     CorruptRecordError,
@@ -112,7 +112,7 @@ def letters(
         FileNotFoundError: There is no such folder.
         CorruptRecordError: What was written cannot be read.
         EncryptionMismatchError, WrongKeyError: It is encrypted, or not, or with another key.
-        NotDeadLettersError: There are other logs, or other things altogether.
+        PenstockError: There are other logs, or other things altogether.
     """
     fs, path = locate(folder)
     if not fs.is_folder(path):
@@ -149,7 +149,7 @@ def _letters_of_program(
                 try:
                     letter = read_letter(record.payload)
                 except msgspec.DecodeError as error:
-                    raise NotDeadLettersError(reader.folder) from error
+                    raise not_dead_letters(reader.folder) from error
                 digest = origin_digest(letter)
                 if digest is not None:
                     if digest in seen:
@@ -165,7 +165,7 @@ def letters_of_log(place: DeadLetterPlace, name: str) -> Iterator[tuple[int, Dea
 
     Raises:
         OSError, WalError: It cannot be read.
-        NotDeadLettersError: It is another log.
+        PenstockError: It is another log.
     """
     fs, root = locate(place.folder)
     if name not in [found for _, found in log_names(fs, root)]:
@@ -176,7 +176,7 @@ def letters_of_log(place: DeadLetterPlace, name: str) -> Iterator[tuple[int, Dea
             try:
                 yield record.sequence, read_letter(record.payload)
             except msgspec.DecodeError as error:
-                raise NotDeadLettersError(os.path.join(root, name)) from error
+                raise not_dead_letters(os.path.join(root, name)) from error
 
 
 def _records(

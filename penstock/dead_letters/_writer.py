@@ -47,7 +47,7 @@ def dead_letter_cipher(key: EncryptionKey | None, name: str) -> LogCipher | None
         name: Of the log's folder.
 
     Raises:
-        EncryptionNotInstalledError: The package ``cryptography`` is missing.
+        MissingPackageError: The package ``cryptography`` is missing.
     """
     return None if key is None else key.cipher(f"dead letters of {name}")
 

@@ -17,7 +17,7 @@ import functools
 import subprocess
 from collections.abc import Mapping
 
-from penstock.host.errors import EncryptionKeyError
+from penstock.errors import PenstockError
 from penstock.settings import Settings
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, EncryptionKey
 
@@ -35,8 +35,8 @@ def choose_encryption(
         environment: The driver's.
 
     Raises:
-        EncryptionKeyError: A key of the user's is needed and there is none, or it is none.
-        EncryptionNotInstalledError: The package ``cryptography`` is missing.
+        PenstockError: A key of the user's is needed and there is none, or it is none.
+        MissingPackageError: The package ``cryptography`` is missing.
     """
     if not settings.io_encryption_enabled:
         return None
@@ -44,11 +44,10 @@ def choose_encryption(
     if kept is not None:
         key = _key_of(environment)
         if key is None:
-            raise EncryptionKeyError(
-                KEY_VARIABLE,
-                f"with spark.io.encryption.enabled, a program with {kept} needs a key that is "
-                "there again after its end: set it to the base64 of 32 random bytes, or set "
-                f"{KEY_COMMAND_VARIABLE} to a command that prints that",
+            raise PenstockError(
+                f"{KEY_VARIABLE}: with spark.io.encryption.enabled, a program with {kept} needs a "
+                "key that is there again after its end: set it to the base64 of 32 random bytes, "
+                f"or set {KEY_COMMAND_VARIABLE} to a command that prints that",
             )
     else:
         key = EncryptionKey.generate()
@@ -78,7 +77,7 @@ def recovery_encryption(
         environment: The driver's.
 
     Raises:
-        EncryptionKeyError: It is none.
+        PenstockError: It is none.
     """
     return None if is_enabled is False else _key_of(environment)
 
@@ -87,9 +86,7 @@ def _key_of(environment: Mapping[str, str]) -> EncryptionKey | None:
     text = environment.get(KEY_VARIABLE)
     command = environment.get(KEY_COMMAND_VARIABLE)
     if text and command:
-        raise EncryptionKeyError(
-            KEY_VARIABLE, f"{KEY_COMMAND_VARIABLE} is set, too; set one of them"
-        )
+        raise PenstockError(f"{KEY_VARIABLE}: {KEY_COMMAND_VARIABLE} is set, too; set one of them")
     if text:
         return _parsed(KEY_VARIABLE, text)
     if command:
@@ -101,8 +98,8 @@ def _parsed(variable: str, text: str) -> EncryptionKey:
     try:
         return EncryptionKey.from_text(text)
     except ValueError as error:
-        raise EncryptionKeyError(
-            variable, f"not the base64 of 32 bytes ({error}); its value is not shown"
+        raise PenstockError(
+            f"{variable}: not the base64 of 32 bytes ({error}); its value is not shown"
         ) from None
 
 
@@ -122,11 +119,11 @@ def _printed(command: str) -> EncryptionKey:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise EncryptionKeyError(
-            KEY_COMMAND_VARIABLE, f"the command did not end within {_COMMAND_TIMEOUT_S:g} s"
+        raise PenstockError(
+            f"{KEY_COMMAND_VARIABLE}: the command did not end within {_COMMAND_TIMEOUT_S:g} s"
         ) from None
     if done.returncode:
-        raise EncryptionKeyError(
-            KEY_COMMAND_VARIABLE, f"the command ended with exit code {done.returncode}"
+        raise PenstockError(
+            f"{KEY_COMMAND_VARIABLE}: the command ended with exit code {done.returncode}"
         )
     return _parsed(KEY_COMMAND_VARIABLE, done.stdout.decode("latin-1"))

@@ -5,20 +5,6 @@ from __future__ import annotations
 from penstock.errors import PenstockError
 
 
-class EncryptionKeyError(PenstockError):
-    """The key for logs and checkpoints is missing, or what was given is none.
-
-    Attributes:
-        variable: The variable of the driver's environment that is to have it.
-        reason: What is wrong. The key is not in it.
-    """
-
-    def __init__(self, variable: str, reason: str) -> None:
-        super().__init__(f"{variable}: {reason}")
-        self.variable = variable
-        self.reason = reason
-
-
 class NotEnoughCoresError(PenstockError):
     """The receivers would hold every core, and no batch could ever run.
 

@@ -217,7 +217,7 @@ class HostedReceivers:
         """Have a receiver store dead letters of its stream again.
 
         Raises:
-            LettersNotSentError: It could not, or has not said so yet.
+            PenstockError: It could not, or has not said so yet.
         """
         return self.tracker.letter_sends.ask(
             stream_id, letters, even_sent=even_sent, timeout_s=_LETTERS_S

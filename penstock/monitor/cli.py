@@ -50,10 +50,6 @@ _LINES_WIDTH = 200
 _SHOWN = 60
 
 
-class UsageError(PenstockError):
-    """It is not clear what is wanted; its text says what to do."""
-
-
 class _OfProgram(Command):
     """Asks a running program: it may refuse, and Ctrl-C ends what goes on for ever."""
 
@@ -64,7 +60,7 @@ class _OfProgram(Command):
             # Behind the ^C of a terminal; a program that reads the output gets nothing of it.
             if sys.stdout.isatty():
                 print()
-        except (AppRefusedError, AppUnreachableError) as error:
+        except AppError as error:
             print(f"penstock {ctx.info_name}: {error}", file=sys.stderr)
             return 1
         return 0
@@ -286,12 +282,14 @@ class _ArrowOutput:
         """Write some.
 
         Raises:
-            UsageError: The output is a terminal, or they do not fit the columns of the first.
+            PenstockError: The output is a terminal, or they do not fit the columns of the first.
         """
         import pyarrow as pa
 
         if sys.stdout.isatty():
-            raise UsageError("--format arrow is not for a terminal: give its output to a program")
+            raise PenstockError(
+                "--format arrow is not for a terminal: give its output to a program"
+            )
         if not records:
             return
         rows = [record if isinstance(record, dict) else {"value": record} for record in records]
@@ -304,16 +302,18 @@ class _ArrowOutput:
                 raise ValueError("empty objects")
         except (pa.ArrowException, OverflowError, ValueError) as error:
             text = clean(str(error))
-            raise UsageError(f"{text}: such records make no columns; see --format json") from error
+            raise PenstockError(
+                f"{text}: such records make no columns; see --format json"
+            ) from error
         # PyArrow leaves out, or cuts, what does not fit the columns of the records before.
         for row, written in zip(rows, table.to_pylist(), strict=True):
             for name, value in row.items():
                 if name not in written:
-                    raise UsageError(
+                    raise PenstockError(
                         f"the first records had no column {clean(name)}; see --format json"
                     )
                 if not _is_same(value, written[name]):
-                    raise UsageError(
+                    raise PenstockError(
                         f"column {clean(name)} of the first records has no room for "
                         f"{cut(clean(json.dumps(value)), _SHOWN)}; see --format json"
                     )
@@ -391,7 +391,7 @@ def client_of(wanted: str | None) -> AppClient:
         wanted: Its id, its name or its URL; None: the only one there is.
 
     Raises:
-        UsageError: There is no such program, there are several, or what should be its token is
+        PenstockError: There is no such program, there are several, or what should be its token is
             none.
         ValueError: It is no URL of HTTP.
     """
@@ -415,7 +415,7 @@ def _token() -> str | None:
     """Return the token that the environment has; a file that it came from may end its line."""
     token = os.environ.get("PENSTOCK_TOKEN", "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise UsageError("PENSTOCK_TOKEN has characters that no token has")
+        raise PenstockError("PENSTOCK_TOKEN has characters that no token has")
     return token or None
 
 
@@ -426,7 +426,7 @@ def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
         return found[0]
     if not found:
         what = "" if wanted is None else f" that is called {wanted!r}"
-        raise UsageError(
+        raise PenstockError(
             f"no program{what} of this user runs on this host; for one elsewhere, give --app its "
             "URL, such as http://host:4140/"
         )
@@ -437,39 +437,15 @@ def _chosen(wanted: str | None, found: list[RegisteredApp]) -> RegisteredApp:
         f"({clean(app.name)})"
         for app in found
     )
-    raise UsageError(f"there are several: {names}; name one with --app")
+    raise PenstockError(f"there are several: {names}; name one with --app")
 
 
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 
 
-class AppUnreachableError(PenstockError):
-    """The program does not answer.
-
-    Attributes:
-        url: Where it was asked.
-        reason: Why not.
-    """
-
-    def __init__(self, url: str, reason: str) -> None:
-        super().__init__(f"{url} does not answer: {reason}")
-        self.url = url
-        self.reason = reason
-
-
-class AppRefusedError(PenstockError):
-    """The program says no.
-
-    Attributes:
-        status: The HTTP status.
-        reason: What it said.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason or f"it answered {status}")
-        self.status = status
-        self.reason = reason
+class AppError(PenstockError):
+    """A program does not answer, or says no."""
 
 
 class AppClient:
@@ -504,8 +480,7 @@ class AppClient:
         """Return the JSON at a path.
 
         Raises:
-            AppUnreachableError: It does not answer.
-            AppRefusedError: It says no.
+            AppError: It does not answer, or says no.
         """
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
@@ -513,8 +488,7 @@ class AppClient:
         """Have something done; return what was done, mostly a text.
 
         Raises:
-            AppUnreachableError: It does not answer.
-            AppRefusedError: It says no.
+            AppError: It does not answer, or says no.
         """
         return self._ask("POST", f"/api/penstock/actions/{action}", what)["done"]
 
@@ -535,9 +509,9 @@ class AppClient:
                 raise http.client.IncompleteRead(data, answer.length)
             text = data.decode(errors="replace")
         except http.client.IncompleteRead as error:
-            raise AppUnreachableError(self.url, "it ended in the middle of an answer") from error
+            raise self._unreachable("it ended in the middle of an answer") from error
         except (OSError, http.client.HTTPException) as error:
-            raise AppUnreachableError(self.url, str(error) or type(error).__name__) from error
+            raise self._unreachable(str(error) or type(error).__name__) from error
         finally:
             connection.close()
         is_ours = answer.getheader(OURS) is not None
@@ -548,13 +522,16 @@ class AppClient:
                 if "html" in (answer.getheader("Content-Type") or ""):
                     said = f"{clean(answer.reason)}, with a page that is not Penstock's"
                 said = f"{self.url} answered {answer.status}: {said}"
-            raise AppRefusedError(answer.status, said)
+            raise AppError(said or f"it answered {answer.status}")
         if not is_ours:
-            raise AppUnreachableError(self.url, "what answers there is no program of Penstock")
+            raise self._unreachable("what answers there is no program of Penstock")
         try:
             return json.loads(text)
         except ValueError as error:
-            raise AppUnreachableError(self.url, "its answer is not whole") from error
+            raise self._unreachable("its answer is not whole") from error
+
+    def _unreachable(self, reason: str) -> AppError:
+        return AppError(f"{self.url} does not answer: {reason}")
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self._is_tls:

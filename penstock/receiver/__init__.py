@@ -82,7 +82,7 @@ file                holds
 """
 
 from penstock.position_changes import PositionChanges
-from penstock.receiver.base import Receiver, ReceiverContext, ReceiverNotAttachedError
+from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
@@ -129,7 +129,6 @@ __all__ = [
     "ReceiverContext",
     "ReceiverFailedError",
     "ReceiverLaunch",
-    "ReceiverNotAttachedError",
     "ReceiverStoppedError",
     "ReceiverSupervisor",
     "RecordTooLargeError",

@@ -29,13 +29,6 @@ _BOUND = ("store", "storeFrom")
 """Names that the supervisor may set on the instance, to the block generator's own functions."""
 
 
-class ReceiverNotAttachedError(IllegalStateError):
-    """A receiver was used as if it ran, but no supervisor runs it (Spark: an AssertionError)."""
-
-    def __init__(self) -> None:
-        super().__init__(NOT_ATTACHED)
-
-
 class ForeignPositionError(PenstockError):
     """The stream's last position is none of its receiver's: another source was read before.
 
@@ -243,7 +236,7 @@ class Receiver:
         of blocks.
 
         Raises:
-            ReceiverNotAttachedError: Before `onStart`.
+            IllegalStateError: Before `onStart`.
             ReceiverStoppedError: The receiver has stopped, or was started again since; or it stops,
                 and this has an `ack`. Nothing of it counts as stored.
             PositionTypeError: `position` holds something else.
@@ -363,7 +356,7 @@ class Receiver:
 
     def _attached(self) -> Start:
         if self._supervisor is None:
-            raise ReceiverNotAttachedError
+            raise IllegalStateError(NOT_ATTACHED)
         return self._supervisor
 
     def _attach(self, start: Start) -> None:
@@ -394,7 +387,7 @@ class Receiver:
 
 
 def _not_given(*_: object) -> NoReturn:
-    raise ReceiverNotAttachedError
+    raise IllegalStateError(NOT_ATTACHED)
 
 
 @dataclass(frozen=True)

@@ -418,7 +418,7 @@ def start_block_server(launch: ReceiverLaunch) -> None:
     """Make sure that this host has a block server of the application.
 
     Raises:
-        BlockServerError: It could not be started.
+        PenstockError: It could not be started.
     """
     host = host_name(executor_id(), launch.executor_hosts)
     block_server.ensure_block_server(launch.block_server(host))

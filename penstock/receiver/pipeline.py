@@ -26,7 +26,6 @@ import msgspec
 
 from penstock.backoff import Backoff
 from penstock.blockstore import BlockStore, SealedBlock
-from penstock.blockstore.store import BlockStoreClosedError
 from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
@@ -62,7 +61,6 @@ _NEVER_PASSES = (
     AppendTooLargeError,
     LogClosedError,
     LogRemovedError,
-    BlockStoreClosedError,
 )
 """Among these, what is the same the next time. All else is a defect, and it is, too."""
 

@@ -22,7 +22,7 @@ from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import IllegalStateError, PenstockError
+from penstock.errors import IllegalStateError
 from penstock.settings import Settings
 from penstock.wait_clock import WaitClock
 
@@ -49,25 +49,6 @@ class RateLimiterStoppedError(IllegalStateError):
 
     def __init__(self) -> None:
         super().__init__("the rate limiter was stopped: the receiver is stopping")
-
-
-class RateLimiterTimeoutError(PenstockError, TimeoutError):
-    """The bytes could not pass in time.
-
-    Attributes:
-        timeout_s: How long was waited.
-        size: The bytes that were to pass.
-        byte_rate: The bytes per second in force at the end.
-    """
-
-    def __init__(self, timeout_s: float, size: int, byte_rate: float) -> None:
-        super().__init__(
-            f"{size} bytes did not pass in {timeout_s:g} s at {byte_rate:g} bytes per second; "
-            "wait longer or raise spark.penstock.receiver.byteRate"
-        )
-        self.timeout_s = timeout_s
-        self.size = size
-        self.byte_rate = byte_rate
 
 
 @dataclass(frozen=True)
@@ -327,20 +308,22 @@ class RateLimiter:
                 self._records.add(permits, held=self._out_sum)
             self._wake()
 
-    def charge_bytes(self, size: int, timeout_s: float | None = None) -> None:
+    def charge_bytes(self, size: int, timeout_s: float | None = None) -> bool:
         """Wait until the byte rate lets `size` pass, and count them.
 
         More bytes than one burst pass when the bucket is full, and leave it in debt: what
         follows waits until the debt is paid.
 
+        Returns:
+            Whether they passed in time; else they are not counted.
+
         Raises:
-            RateLimiterTimeoutError: They could not pass in time, and were not counted.
             RateLimiterStoppedError: The limiter was stopped, before or while waiting.
         """
         if size < 0:
             raise ValueError(f"size must not be negative, but is {size}")
         if size == 0:
-            return
+            return True
 
         def take(_is_last_chance: bool) -> _Answer:
             bucket = self._bytes
@@ -354,8 +337,7 @@ class RateLimiter:
             self._bytes_charged += size
             return _Answer(size, 0.0)
 
-        if not self._pass(take, timeout_s, self._for_byte_rate):
-            raise RateLimiterTimeoutError(timeout_s or 0.0, size, self.byte_rate or inf)
+        return self._pass(take, timeout_s, self._for_byte_rate) > 0
 
     def owe_bytes(self, size: int) -> None:
         """Count bytes that pass without a wait; what follows waits until that debt is paid."""

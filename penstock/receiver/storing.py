@@ -47,11 +47,7 @@ from penstock.receiver.discards import Discards
 from penstock.receiver.door import DoorState, StoreDoor, acknowledge_nothing, withdraw
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
-from penstock.receiver.rate_limiter import (
-    RateLimiter,
-    RateLimiterStoppedError,
-    RateLimiterTimeoutError,
-)
+from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
 from penstock.receiver.validation import InvalidRecordError, Validation
 from penstock.wait_clock import WaitClock
 
@@ -519,14 +515,10 @@ class Storing:
         if not size:
             return
         with suppress(RateLimiterStoppedError):
-            while True:
-                try:
-                    self._limiter.charge_bytes(size, _LEASE_STEP_S)
+            while not self._limiter.charge_bytes(size, _LEASE_STEP_S):
+                if door.is_stopping and not self._limiter.passes_soon:
+                    self._limiter.owe_bytes(size)
                     return
-                except RateLimiterTimeoutError:
-                    if door.is_stopping and not self._limiter.passes_soon:
-                        self._limiter.owe_bytes(size)
-                        return
 
     def _check_thread(self) -> None:
         # It would wait for room, a lock or its own report, and nobody but it could bring them.

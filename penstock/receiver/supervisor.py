@@ -25,7 +25,7 @@ from penstock.receiver.attempt_state import (
     RestartRequest,
     SupervisorState,
 )
-from penstock.receiver.base import ForeignPositionError, Receiver, ReceiverNotAttachedError
+from penstock.receiver.base import NOT_ATTACHED, ForeignPositionError, Receiver
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockNotStoredError,
@@ -782,5 +782,5 @@ class ReceiverSupervisor:
 
     def _running_generator(self) -> BlockGenerator:
         if self._generator is None:
-            raise ReceiverNotAttachedError
+            raise IllegalStateError(NOT_ATTACHED)
         return self._generator

@@ -32,9 +32,9 @@ after its records came. Blocks of a release before that have none; of them a win
 segment that may have a block of it.
 """
 
-from penstock.replay._history import HistoryAwayError, HistoryError
+from penstock.replay._history import HistoryError
 from penstock.replay._read import read, read_rdd
 from penstock.replay._receiver import ReplayReceiver
 from penstock.replay._steps import ReplaySteps
 
-__all__ = ["HistoryAwayError", "HistoryError", "ReplayReceiver", "ReplaySteps", "read", "read_rdd"]
+__all__ = ["HistoryError", "ReplayReceiver", "ReplaySteps", "read", "read_rdd"]

@@ -30,15 +30,13 @@ class HistoryError(PenstockError, LookupError):
 
     Attributes:
         folder: The folder that was named, or that of a log.
+        is_away: Whether it may come back: a name node is away, a disk, or a right.
     """
 
-    def __init__(self, folder: str, reason: str) -> None:
+    def __init__(self, folder: str, reason: str, *, is_away: bool = False) -> None:
         super().__init__(f"{folder}: {reason}")
         self.folder = folder
-
-
-class HistoryAwayError(HistoryError):
-    """What a program received is not to be had now: a name node is away, a disk, or a right."""
+        self.is_away = is_away
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,6 @@ class History:
 
     Raises:
         HistoryError: It is no such folder, or cannot be read.
-        HistoryAwayError: Not now.
     """
 
     def __init__(self, folder: str, encryption: EncryptionKey | None = None) -> None:
@@ -131,7 +128,7 @@ class History:
         except HistoryError:
             raise
         except OSError as error:
-            raise HistoryAwayError(folder, str(error)) from error
+            raise HistoryError(folder, str(error), is_away=True) from error
         except PenstockError as error:
             raise HistoryError(folder, str(error)) from error
 
@@ -214,7 +211,6 @@ def blocks_of(
 
     Raises:
         HistoryError: It cannot be read here.
-        HistoryAwayError: Not now.
     """
     is_late = False
 
@@ -241,10 +237,10 @@ def blocks_of(
             if not block.sealed_ms or window.has(block.sealed_ms):
                 yield sequence, block
     except (OSError, WalError, ValueError) as error:
-        is_away = isinstance(error, OSError) and not isinstance(error, _GONE)
-        raise (HistoryAwayError if is_away else HistoryError)(
+        raise HistoryError(
             segment.folder,
             f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {error}. "
             "Logs on local disks are read on the host that has them, or as a copy of the folder"
             f"{_MAY_BE_GONE if isinstance(error, _GONE) else ''}",
+            is_away=isinstance(error, OSError) and not isinstance(error, _GONE),
         ) from error

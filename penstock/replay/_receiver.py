@@ -18,14 +18,7 @@ from penstock._arguments import as_folder, refused
 from penstock.backoff import Backoff
 from penstock.blockstore import Block, BlockKind
 from penstock.receiver import ReceiverContext, receiver
-from penstock.replay._history import (
-    History,
-    HistoryAwayError,
-    HistoryError,
-    Window,
-    as_time_ms,
-    blocks_of,
-)
+from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
 from penstock.replay._steps import ReplaySteps, StepsTaken
 from penstock.tracker import LoggedSegment
 from penstock.wal import EncryptionKey
@@ -118,7 +111,7 @@ class ReplayReceiver:
             except HistoryError as error:
                 # What was there once, and is not now, may come back with its mount.
                 is_away = position is not None and not History.is_there(self._folder)
-                if not (is_away or isinstance(error, HistoryAwayError)):
+                if not (is_away or error.is_away):
                     raise
                 if not is_told:
                     is_told = True

@@ -27,7 +27,7 @@ from pika.exceptions import (
 
 from penstock.clock import YEARS_S
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._client_session import ClientSession, RefusedError
+from penstock.sources._client_session import ClientSession, ConnectionFailedError, RefusedError
 from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
@@ -63,10 +63,6 @@ def _decode_value_as_sent(encoded: bytes, offset: int) -> tuple[Any, int]:
 pika.data.decode_value = _decode_value_as_sent
 
 
-class AmqpConnectionError(PenstockError):
-    """The connection to a server failed, or it gives the queue's messages no more."""
-
-
 @dataclass(frozen=True)
 class _Link:
     """A channel, and its connection, which alone may be used by another thread."""
@@ -88,7 +84,7 @@ class AmqpSession(ClientSession[_Delivery]):
 
     def __init__(self, receiver: AmqpReceiver) -> None:
         where = f"{receiver.host}:{receiver.port}, queue {receiver.queue!r}"
-        super().__init__(receiver, f"AMQP server at {where}", (AmqpConnectionError,))
+        super().__init__(receiver, f"AMQP server at {where}")
         # It logs each attempt as errors, with tracebacks; here an outage is reported once.
         logging.getLogger("pika").setLevel(logging.CRITICAL)
         self._options = receiver
@@ -162,11 +158,11 @@ class AmqpSession(ClientSession[_Delivery]):
         while not self._is_over:
             connection.process_data_events(_STEP_S)
             if cancelled:
-                raise AmqpConnectionError(
+                raise ConnectionFailedError(
                     "it cancelled the consumer: the queue was deleted, or its node is gone"
                 )
             if not channel.is_open:
-                raise channel._closing_reason or AmqpConnectionError("the channel was closed")
+                raise channel._closing_reason or ConnectionFailedError("the channel was closed")
 
     # -- the thread that stores ------------------------------------------------------------------
 
@@ -221,12 +217,12 @@ def _failed(error: Exception) -> PenstockError:
     # pika takes a connection that ends at that moment for a refusal, too.
     if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
         return RefusedError(f"it refuses the connection: {said}")
-    return AmqpConnectionError(said)
+    return ConnectionFailedError(said)
 
 
 def _closed(error: ChannelClosedByBroker) -> PenstockError:
     is_refused = error.reply_code in (_ACCESS_REFUSED, _RESOURCE_LOCKED)
-    return (RefusedError if is_refused else AmqpConnectionError)(error.reply_text)
+    return (RefusedError if is_refused else ConnectionFailedError)(error.reply_text)
 
 
 def _id_of(message: _Delivery) -> bytes | None:

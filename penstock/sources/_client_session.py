@@ -45,22 +45,22 @@ class RefusedError(PenstockError):
     """The server refuses what is asked of it; asking again soon does not help."""
 
 
+class ConnectionFailedError(PenstockError):
+    """The connection to the server failed, or it gives nothing more; it is tried again."""
+
+
 class ClientSession(ABC, Generic[T]):
     """Runs a client in one thread, and stores what it gives in another.
 
     Args:
         receiver: What is started.
         server: Names the server for people, without secrets.
-        errors: What the client raises when its connection fails.
     """
 
-    def __init__(
-        self, receiver: Receiver, server: str, errors: tuple[type[Exception], ...]
-    ) -> None:
+    def __init__(self, receiver: Receiver, server: str) -> None:
         self.receiver = receiver
         self.server = server
         self.ended = threading.Event()
-        self._errors: tuple[type[Exception], ...] = (*errors, OSError, RefusedError)
         self._reconnecting = Reconnecting(receiver.reportError, server)
         self._inbox: SimpleQueue[T | None] = SimpleQueue()
         name = f"{type(receiver).__name__}-{receiver.streamId}"
@@ -120,7 +120,7 @@ class ClientSession(ABC, Generic[T]):
         while not self.ended.is_set():
             try:
                 self.serve()
-            except self._errors as error:
+            except (ConnectionFailedError, OSError, RefusedError) as error:
                 if self.ended.is_set():
                     return
                 pause_s = self._reconnecting.failed(error)

@@ -20,9 +20,9 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._client_session import RefusedError
+from penstock.sources._client_session import ConnectionFailedError, RefusedError
 
-__all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "MqttConnectionError", "Published"]
+__all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "Published"]
 
 PUBACK: int = MessageType.PUBACK
 PUBREC: int = MessageType.PUBREC
@@ -59,10 +59,6 @@ class _SentProperties(Properties):
                 raise ValueError("a property is longer than all of them")
             found.append(bytes(buffer[begin:at]).decode(errors="replace"))
         return (found[0] if count == 1 else tuple(found)), at
-
-
-class MqttConnectionError(PenstockError):
-    """The connection to a broker failed."""
 
 
 class Published(NamedTuple):
@@ -167,13 +163,13 @@ class MqttClient(mqtt.Client):
 
         Raises:
             RefusedError: The broker refused it.
-            MqttConnectionError: It was lost.
+            ConnectionFailedError: It was lost.
         """
         if self._failure is not None:
             raise self._failure
         if self.socket() is None:
             why = "" if self._lost_by is None else f": {self._lost_by}"
-            raise MqttConnectionError(f"the connection was lost{why}")
+            raise ConnectionFailedError(f"the connection was lost{why}")
 
     def read(self, has_room: Callable[[], bool]) -> None:
         """Take a packet, and more as long as they are messages and there is room for another."""
@@ -205,7 +201,7 @@ class MqttClient(mqtt.Client):
         self, client: object, data: object, flags: mqtt.ConnectFlags, reason: ReasonCode, _: object
     ) -> None:
         if reason.is_failure:
-            kind = MqttConnectionError if reason.value in _PASSING else RefusedError
+            kind = ConnectionFailedError if reason.value in _PASSING else RefusedError
             self._failure = kind(f"it refuses the connection: {reason}")
         else:
             self.session_present = flags.session_present
@@ -235,7 +231,7 @@ class MqttClient(mqtt.Client):
         try:
             published = self._published(self._in_packet["command"], self._in_packet["packet"])
         except (MQTTException, ValueError, LookupError, struct.error) as error:
-            raise MqttConnectionError(f"it sent no MQTT: {typed_text(error)}") from error
+            raise ConnectionFailedError(f"it sent no MQTT: {typed_text(error)}") from error
         self.on_published(published)
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 

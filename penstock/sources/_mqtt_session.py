@@ -12,15 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.sources._client_session import ClientSession, RefusedError
-from penstock.sources._mqtt_client import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    MqttClient,
-    MqttConnectionError,
-    Published,
-)
+from penstock.sources._client_session import ClientSession, ConnectionFailedError, RefusedError
+from penstock.sources._mqtt_client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
 from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
@@ -112,7 +105,7 @@ class MqttSession(ClientSession[_Item]):
 
     def __init__(self, receiver: MqttReceiver) -> None:
         server = f"MQTT broker at {receiver.host}:{receiver.port}"
-        super().__init__(receiver, server, (MqttConnectionError,))
+        super().__init__(receiver, server)
         self._options = receiver
         position = receiver.lastPosition or {}
         # All without another comment is of the client's thread.
@@ -214,7 +207,7 @@ class MqttSession(ClientSession[_Item]):
             if client.session_present is not None and not self._has_room():
                 end_s = time.monotonic() + _ANSWER_S  # It may be there, behind messages.
             if time.monotonic() > end_s:
-                raise MqttConnectionError(f"it has not answered within {_ANSWER_S:g} s")
+                raise ConnectionFailedError(f"it has not answered within {_ANSWER_S:g} s")
             self._turn(client)
 
     def _turn(self, client: MqttClient) -> None:
@@ -234,7 +227,7 @@ class MqttSession(ClientSession[_Item]):
         if not has_room:
             client.note_unread()
             if any(event & ~select.POLLOUT for event in came.values()):
-                raise MqttConnectionError("the connection was lost")
+                raise ConnectionFailedError("the connection was lost")
         elif came or is_unread:
             client.read(self._has_room)
         if client.want_write():

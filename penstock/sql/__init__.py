@@ -71,13 +71,10 @@ from penstock._lazy_door import lazy_door
 if TYPE_CHECKING:
     from penstock.sql._query_rates import QueryRate
     from penstock.sql.errors import (
-        AnotherHostError,
         AnotherLedgerError,
         FolderError,
         HostNotReachableError,
-        LedgerPutBackError,
         PlacesReleasedError,
-        ShareFileError,
         SourceError,
         SourceOptionError,
     )
@@ -85,15 +82,12 @@ if TYPE_CHECKING:
     from penstock.sql.session import connect
 
 __all__ = [
-    "AnotherHostError",
     "AnotherLedgerError",
     "FolderError",
     "HostNotReachableError",
-    "LedgerPutBackError",
     "PlacesReleasedError",
     "QueryRate",
     "ReceiverHost",
-    "ShareFileError",
     "SourceError",
     "SourceOptionError",
     "connect",
@@ -101,15 +95,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AnotherHostError": "errors",
     "AnotherLedgerError": "errors",
     "FolderError": "errors",
     "HostNotReachableError": "errors",
-    "LedgerPutBackError": "errors",
     "PlacesReleasedError": "errors",
     "QueryRate": "_query_rates",
     "ReceiverHost": "host",
-    "ShareFileError": "errors",
     "SourceError": "errors",
     "SourceOptionError": "errors",
     "connect": "session",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from penstock.blockstore import BlockAccess
-from penstock.sql.errors import AnotherHostError, HostNotReachableError, SourceError
+from penstock.sql.errors import HostNotReachableError, SourceError
 from penstock.wire import AskTimeoutError, AuthenticationError, Client, WireError
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Failure, Message, Refused
@@ -41,8 +41,7 @@ class HostClient:
             kind: What is answered if all is well.
 
         Raises:
-            AnotherHostError: It does not know the secret of the host.
-            HostNotReachableError: The host does not answer in time.
+            HostNotReachableError: The host does not answer in time, or another one does.
             SourceError: It says no, or could not do it.
         """
         try:
@@ -51,7 +50,8 @@ class HostClient:
             answer = self._client.ask(message, _PATIENCE_S)
         except AuthenticationError as error:
             self.close()
-            raise AnotherHostError(address_text(*self._address), error.reason) from None
+            address = address_text(*self._address)
+            raise HostNotReachableError(address, error.reason, is_another=True) from None
         except WireError as error:
             self.close()
             # Without its cause: Spark shows that first, and it names no way out.

@@ -35,7 +35,6 @@ from penstock.sql._options import SourceOptions
 from penstock.sql._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.sql.errors import (
     AnotherLedgerError,
-    LedgerPutBackError,
     PlacesReleasedError,
     SourceError,
     SourceOptionError,
@@ -465,12 +464,22 @@ class PlaceReader(ReaderOfQuery):
                 "another checkpointLocation starts over"
             )
         if stream != self.found().epoch:
-            raise AnotherLedgerError(self._options.stream, self.found().epoch, stream)
+            raise AnotherLedgerError(
+                f"the checkpoint has places of another ledger, or of another stream ({stream}), "
+                f"than stream {self._options.stream!r} of this host ({self.found().epoch}): name "
+                "the stream that the query has read, give the ReceiverHost the directory that it "
+                "had, or give the query another checkpointLocation, with which it starts over"
+            )
 
     def _check_records(self, offset: Offset, there: EndAt) -> None:
         """Check that the ledger still has what was read up to an offset, of which `there` tells."""
         place, records = offset["block"], offset["records"]
         if place > there.next or there.start_records not in (None, records):
-            raise LedgerPutBackError(
-                self._options.stream, place, records, there.next, there.next_records
+            raise AnotherLedgerError(
+                f"the query has read stream {self._options.stream!r} up to place {place}, with "
+                f"{records} records before it, and the ledger, which ends at place {there.next} "
+                f"with {there.next_records} records, has others: the host's directory was put "
+                "back, or has lost its end with a power loss (spark.penstock.wal.sync), or the "
+                "checkpoint was edited. Put both back to the same time, or give the query another "
+                "checkpointLocation, with which it starts over"
             )

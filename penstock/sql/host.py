@@ -326,12 +326,12 @@ class ReceiverHost:
             ExecutorPythonError: The executors' Python cannot run the receivers.
             UnwritableFolderError: A log folder cannot be written.
             LogFolderInUseError: Another program receives with this directory.
-            ShareFileError: `share` cannot be written, or is that of another host that lives.
-            StreamUseError: The directory is that of a `StreamingContext`.
+            SourceError: `share` cannot be written, or is that of another host that lives.
+            LedgerError: The directory is that of a `StreamingContext`.
             StreamsDoNotFitError: The directory has records of a stream that is not there any more.
             LedgerError: A continuous function has another `key_by`, or with it another
                 `parallelism`, than its epochs there.
-            EncryptionKeyError: `spark.io.encryption.enabled` is set, and there is no key.
+            PenstockError: `spark.io.encryption.enabled` is set, and there is no key.
         """
         with self._lock:
             if self._is_started or self._is_stopped:

@@ -37,11 +37,7 @@ from penstock.sql._reader import (
     default_read_limit,
 )
 from penstock.sql._tasks import BlocksPartition, packed, read_partition
-from penstock.sql.errors import (
-    ShareFileError,
-    SourceError,
-    SourceOptionError,
-)
+from penstock.sql.errors import SourceError, SourceOptionError
 from penstock.tracker.cluster import most_tries
 from penstock.wire.messages import FindStream, ReceivedBlockInfo, StreamAt
 
@@ -112,8 +108,7 @@ class PenstockSource(DataSource):
         Raises:
             SourceOptionError: An option is not accepted.
             SourceError: The columns are not known, or the records are pickled objects.
-            AnotherHostError: What answers there has another secret.
-            HostNotReachableError: The host does not answer.
+            HostNotReachableError: The host does not answer, or another one does.
             FolderError: A directory cannot be read.
         """
         options = SourceOptions.of(self.options)
@@ -259,11 +254,11 @@ def check_share_file(path: str) -> None:
     """Check that a share file can be written, and is not that of another host that lives.
 
     Raises:
-        ShareFileError: It cannot, or it is; or the file is something else.
+        SourceError: It cannot, or it is; or the file is something else.
     """
     writer = _writer_of(path)
     if writer is not None and writer.is_alive_here and writer.pid != os.getpid():
-        raise ShareFileError(
+        raise _unusable(
             path,
             f"it is that of another ReceiverHost, of process {writer.pid}, which lives. Stop that "
             "one first, or give this host another share",
@@ -273,20 +268,20 @@ def check_share_file(path: str) -> None:
         os.close(os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         os.unlink(trial)
     except OSError as error:
-        raise ShareFileError.unwritable(path, error) from error
+        raise _unwritable(path, error) from error
 
 
 def _writer_of(path: str) -> ProcessIdentity | None:
     """Return who wrote a share file; None if there is none, or that is not known.
 
     Raises:
-        ShareFileError: There is something else.
+        SourceError: There is something else.
     """
     try:
         with open(path, "rb") as file:
             text = file.read(_SHARE_BYTES)
     except IsADirectoryError as error:
-        raise ShareFileError.unwritable(path, error) from error
+        raise _unwritable(path, error) from error
     except OSError:
         return None  # Whether it can be replaced, its folder tells.
     try:
@@ -299,7 +294,7 @@ def _writer_of(path: str) -> ProcessIdentity | None:
         except (KeyError, TypeError):
             return None
     if text.strip(b"\0"):
-        raise ShareFileError(
+        raise _unusable(
             path, "it is a file of something else. Remove it, or give this host another share"
         )
     return None  # What a power loss left of one.
@@ -313,7 +308,7 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
 
     Raises:
         SourceError: Its logs are encrypted: the key is in no file.
-        ShareFileError: It cannot be written, or is that of another host that lives.
+        SourceError: It cannot be written, or is that of another host that lives.
     """
     if access.encryption is not None:
         raise SourceError("a host whose logs are encrypted cannot be shared by a file")
@@ -343,7 +338,7 @@ def write_share_file(path: str, access: BlockAccess) -> ShareFile:
             with contextlib.suppress(OSError):
                 os.unlink(unnamed)
             if isinstance(error, OSError):
-                raise ShareFileError.unwritable(path, error) from error
+                raise _unwritable(path, error) from error
             raise
     return ShareFile(path, (made.st_dev, made.st_ino))
 
@@ -353,13 +348,13 @@ def _folder_locked(path: str) -> Iterator[None]:
     """Hold the lock of a share file's folder, where its file system has locks.
 
     Raises:
-        ShareFileError: The folder cannot be opened, or another process holds the lock for long.
+        SourceError: The folder cannot be opened, or another process holds the lock for long.
     """
     end_s = time.monotonic() + _LOCK_S
     try:
         fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise ShareFileError.unwritable(path, error) from error
+        raise _unwritable(path, error) from error
     try:
         while True:
             try:
@@ -367,7 +362,7 @@ def _folder_locked(path: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= end_s:
-                    raise ShareFileError(
+                    raise _unusable(
                         path,
                         f"another process has held the lock of its folder for {_LOCK_S:g} s. Name "
                         "a file in a folder of this application's own",
@@ -375,7 +370,7 @@ def _folder_locked(path: str) -> Iterator[None]:
                 time.sleep(_LOCK_PAUSE_S)
             except OSError as error:
                 if error.errno not in _NO_LOCKS:
-                    raise ShareFileError.unwritable(path, error) from error
+                    raise _unwritable(path, error) from error
                 break
         yield
     finally:
@@ -539,3 +534,14 @@ def _of(parts: dict[str, Offset]) -> Offset:
 
 def _share(limit: int | None, streams: int) -> int | None:
     return None if limit is None else max(1, limit // streams)
+
+
+def _unusable(path: str, reason: str) -> SourceError:
+    return SourceError(f"the share file {path} cannot be used: {reason}")
+
+
+def _unwritable(path: str, error: OSError) -> SourceError:
+    why = error.strerror or str(error)
+    return _unusable(
+        path, f"{why}. Name a file in a folder that exists and that this user may write"
+    )

@@ -84,10 +84,14 @@ from penstock.continuous import (
     Timers,
     Watermark,
 )
+from penstock.host.errors import (
+    ContinuousStreamError,
+    NotEnoughCoresError,
+    PermanentReceiverError,
+)
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
 from penstock.streaming.checkpoint.errors import (
-    CheckpointError,
     CheckpointReadError,
     CheckpointVersionError,
     CheckpointWriteError,
@@ -100,19 +104,10 @@ from penstock.streaming.dstream.input_dstream import InputDStream
 from penstock.streaming.dstream.map_with_state import MapWithStateDStream
 from penstock.streaming.dstream.rated_dstream import RatedDStream
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
-from penstock.streaming.dstream.state import (
-    IllegalStateChangeError,
-    State,
-    StateNotSetError,
-    StateSpec,
-)
+from penstock.streaming.dstream.state import State, StateSpec
 from penstock.streaming.errors import (
-    ContinuousStreamError,
-    EncryptionKeyError,
     JobGenerationError,
-    NotEnoughCoresError,
     OutputOperationError,
-    PermanentReceiverError,
     SparkEndedError,
     StateSavingError,
     StreamGraphError,
@@ -139,14 +134,12 @@ else:
 
 __all__ = [
     "ArrowStream",
-    "CheckpointError",
     "CheckpointReadError",
     "CheckpointVersionError",
     "CheckpointWriteError",
     "ContinuousStreamError",
     "DStream",
     "DatabaseSink",
-    "EncryptionKeyError",
     "Epoch",
     "EpochStatus",
     "ExecutorPythonError",
@@ -156,7 +149,6 @@ __all__ = [
     "FunctionSink",
     "GivenUpBatch",
     "GroupRate",
-    "IllegalStateChangeError",
     "InputDStream",
     "JobGenerationError",
     "KeyedState",
@@ -177,7 +169,6 @@ __all__ = [
     "SparkEndedError",
     "State",
     "StateError",
-    "StateNotSetError",
     "StateSavingError",
     "StateSpec",
     "StatsReportListener",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError, SettingError
+from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import (
     ReceiverReading,
@@ -27,11 +28,7 @@ from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.durations import next_multiple
-from penstock.streaming.errors import (
-    ContinuousStreamError,
-    PermanentReceiverError,
-    StreamGraphError,
-)
+from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import (
     ReceiverError,
@@ -46,7 +43,6 @@ from penstock.tracker import (
     EpochStatus,
     KeptStream,
     KeptStreamSettings,
-    LettersNotSentError,
     ReceivedBlockTracker,
     Retention,
     TrackedReceiver,
@@ -196,10 +192,12 @@ class ReceiverSide:
         """See `HostedReceivers.send_letters`.
 
         Raises:
-            LettersNotSentError: The stream has no receiver, too.
+            IllegalStateError: The stream has no receiver.
         """
         if self._hosted is None:
-            raise LettersNotSentError(stream_id, "it has no receiver")
+            raise IllegalStateError(
+                f"stream {stream_id} was not sent its dead letters: it has no receiver"
+            )
         return self._hosted.send_letters(stream_id, letters, even_sent)
 
     def _with_receiver(self, stream_id: int) -> HostedReceivers:

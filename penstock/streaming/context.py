@@ -222,7 +222,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             LogFolderInUseError: Another program of this host runs from the folder.
             CheckpointVersionError: It was written by another version of Python, PySpark
                 or Penstock.
-            EncryptionMismatchError, WrongKeyError, EncryptionKeyError: They are encrypted and
+            EncryptionMismatchError, WrongKeyError, PenstockError: They are encrypted and
                 there is no key for them, or not encrypted and there is one.
             OSError: The folder cannot be looked into, such as one on an HDFS that is away.
         """
@@ -487,7 +487,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             LogFolderInUseError: Another program that runs has the checkpoint directory.
             CheckpointReadError: Another program ran from it until after the checkpoint was read.
             CheckpointWriteError: The first checkpoint could not be written.
-            EncryptionKeyError: `spark.io.encryption.enabled` is set, something outlives the
+            PenstockError: `spark.io.encryption.enabled` is set, something outlives the
                 program, and there is no key for it.
             EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with
                 this key. Nothing of it was changed.

@@ -3,27 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.host.errors import (
-    ContinuousStreamError,
-    EncryptionKeyError,
-    NotEnoughCoresError,
-    PermanentReceiverError,
-)
 from penstock.streaming.durations import batch_datetime
-
-__all__ = [
-    "ContinuousStreamError",
-    "DamagedRDDError",
-    "EncryptionKeyError",
-    "JobGenerationError",
-    "NotEnoughCoresError",
-    "OutputOperationError",
-    "PermanentReceiverError",
-    "SparkEndedError",
-    "StateNotSavedError",
-    "StateSavingError",
-    "StreamGraphError",
-]
 
 
 class StreamGraphError(PenstockError, ValueError):
@@ -40,35 +20,6 @@ class JobGenerationError(PenstockError):
     def __init__(self, batch_time_ms: int, what: str) -> None:
         super().__init__(f"Error generating jobs for time {batch_time_ms} ms: {what}")
         self.batch_time_ms = batch_time_ms
-
-
-class DamagedRDDError(PenstockError):
-    """A state, or another RDD, that was saved in the checkpoint directory is not whole any more.
-
-    Attributes:
-        path: Hadoop's address of its folder.
-    """
-
-    def __init__(self, path: str, sizes: tuple[int, ...], found: tuple[int, ...] | None) -> None:
-        if found is None:
-            super().__init__(
-                f"the RDD that was saved in {path} is not there. Bring that folder back, or the "
-                "checkpoint directory to its place if it was moved; or start with another one, "
-                "without the states"
-            )
-            self.path = path
-            return
-        wrong = [
-            f"part {number} has {had} bytes instead of {size}"
-            for number, (size, had) in enumerate(zip(sizes, found, strict=False))
-            if had != size
-        ]
-        what = wrong[0] if wrong else f"it has {len(found)} parts instead of {len(sizes)}"
-        super().__init__(
-            f"the RDD that was saved in {path} is damaged, {what}; bring that folder back from a "
-            "copy, or start with another checkpoint directory, without the states"
-        )
-        self.path = path
 
 
 class OutputOperationError(PenstockError):

@@ -233,8 +233,7 @@ def recover_context(
     Raises:
         CheckpointVersionError: It was written by another version.
         CheckpointReadError: It cannot be used for another reason.
-        EncryptionKeyError: The environment has a key that is none.
-        PenstockError, OSError: See `read_checkpoint`.
+        PenstockError, OSError: The environment has a key that is none; see `read_checkpoint`.
     """
     path = checkpoint_address(directory)
     spark_context = SparkContext._active_spark_context
@@ -302,7 +301,7 @@ def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:
         None when there is no checkpoint, or this version wrote it.
 
     Raises:
-        EncryptionKeyError, PenstockError, OSError: As `recover_context`.
+        PenstockError, OSError: As `recover_context`.
     """
     _, checkpoint = _newest(checkpoint_address(directory))
     if checkpoint is None or checkpoint.header.version == version:

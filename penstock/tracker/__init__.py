@@ -86,10 +86,8 @@ if TYPE_CHECKING:
         LedgerRecoveryError,
         LedgerRemovedError,
         LedgerWriteError,
-        LettersNotSentError,
         ReceiverPickleError,
         StreamsDoNotFitError,
-        StreamUseError,
     )
     from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
     from penstock.tracker.received_block_tracker import (
@@ -128,7 +126,6 @@ __all__ = [
     "LedgerRemovedError",
     "LedgerStatistics",
     "LedgerWriteError",
-    "LettersNotSentError",
     "LoggedSegment",
     "PlaceService",
     "Places",
@@ -141,7 +138,6 @@ __all__ = [
     "ReceiverTrackingInfo",
     "Retention",
     "SparkCluster",
-    "StreamUseError",
     "StreamsDoNotFitError",
     "TaskEnd",
     "TaskLocation",
@@ -168,7 +164,6 @@ _MODULES = {
     "LedgerRemovedError": "errors",
     "LedgerStatistics": "received_block_tracker",
     "LedgerWriteError": "errors",
-    "LettersNotSentError": "errors",
     "LoggedSegment": "received_block_tracker",
     "PlaceService": "_place_service",
     "Places": "places",
@@ -181,7 +176,6 @@ _MODULES = {
     "ReceiverTrackingInfo": "receiver_tracking_info",
     "Retention": "places",
     "SparkCluster": "cluster",
-    "StreamUseError": "errors",
     "StreamsDoNotFitError": "errors",
     "TaskEnd": "cluster",
     "TaskLocation": "cluster",

@@ -20,13 +20,12 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Generic, TypeVar
 
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, PenstockError
 from penstock.event_loop import EventLoop
 from penstock.threads import OwnedThread
 from penstock.tracker._continuous import CONTINUOUS_MESSAGES, ContinuousStreams
 from penstock.tracker._control import Control
 from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
-from penstock.tracker.errors import LettersNotSentError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import AddBlock, Failure, LettersSent, Message, Refused, SendLetters
@@ -196,7 +195,7 @@ class TrackerEndpoint:
         """Listen; return the address that was bound.
 
         Raises:
-            ServerStartError: The address cannot be bound.
+            WireError: The address cannot be bound.
         """
         self._additions.start()
         self._control.start()
@@ -331,8 +330,8 @@ class LetterSends:
             timeout_s: How long to wait for the receiver.
 
         Raises:
-            LettersNotSentError: None is connected; it does not say within the time what became of
-                it; or it could not.
+            PenstockError: None is connected; it does not say within the time what became of it; or
+                it could not.
         """
         future: Future[LettersSent] = Future()
         with self._lock:
@@ -340,10 +339,10 @@ class LetterSends:
             self._waiting[number] = future
         try:
             if not self._send(stream_id, SendLetters(number, tuple(letters), even_sent)):
-                raise LettersNotSentError(stream_id, "its receiver does not run now")
+                raise _not_sent(stream_id, "its receiver does not run now")
             found = future.result(timeout_s)
         except FutureTimeoutError:
-            raise LettersNotSentError(
+            raise _not_sent(
                 stream_id,
                 f"its receiver has not stored them within {timeout_s:g} s (it may be paused, or "
                 "wait for the batches); it may still do so: look at `penstock dead-letters list`",
@@ -352,7 +351,7 @@ class LetterSends:
             with self._lock:
                 self._waiting.pop(number, None)
         if found.error:
-            raise LettersNotSentError(stream_id, found.error)
+            raise _not_sent(stream_id, found.error)
         return found
 
     def answered(self, message: LettersSent) -> None:
@@ -361,3 +360,7 @@ class LetterSends:
             future = self._waiting.pop(message.request, None)
         if future is not None:
             future.set_result(message)
+
+
+def _not_sent(stream_id: int, reason: str) -> PenstockError:
+    return PenstockError(f"stream {stream_id} was not sent its dead letters: {reason}")

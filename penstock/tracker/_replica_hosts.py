@@ -54,7 +54,7 @@ class BlockServerStart:
         """Run in an executor.
 
         Raises:
-            BlockServerError: It could not be started.
+            PenstockError: It could not be started.
         """
         host = host_name(executor_id(), self.executor_hosts)
         ensure_block_server(replace(self.launch, host=host))

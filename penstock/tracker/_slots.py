@@ -16,10 +16,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from penstock.errors import PenstockError
 from penstock.receiver import ReceiverLaunch
 from penstock.receiver.slot import SlotLaunch, run_slot
 from penstock.tracker.cluster import Cluster, ExecutorLocation, TaskEnd, TaskLocation
-from penstock.tracker.errors import AttemptFailedError
 from penstock.wire import Peer
 from penstock.wire.messages import (
     AttemptEnded,
@@ -132,7 +132,7 @@ class ReceiverSlot:
             run = self._runs.pop(stream_id, None)
             is_last = not self._runs
         if run is not None:
-            run.end.set_exception(AttemptFailedError("it was cancelled"))
+            run.end.set_exception(PenstockError("it was cancelled"))
         if is_last:
             self.cancel()
 
@@ -187,7 +187,7 @@ class ReceiverSlot:
                     run.process = message.process
                     peer.send(StartAttempt(stream_id, run.attempt))
         for run in failed.values():
-            run.end.set_exception(AttemptFailedError(message.ended))
+            run.end.set_exception(PenstockError(message.ended))
         return Ok()
 
     def ended(self, message: AttemptEnded) -> Message:
@@ -198,7 +198,7 @@ class ReceiverSlot:
                 return Ok()
             del self._runs[message.stream_id]
         if message.error:
-            run.end.set_exception(AttemptFailedError(message.error))
+            run.end.set_exception(PenstockError(message.error))
         else:
             run.end.set_result(TaskEnd.ENDED)
         return Ok()
@@ -222,7 +222,7 @@ class ReceiverSlot:
                 _named(self.streams), self.tag, partial(run_slot, launch), locations
             )
             if ended is TaskEnd.ENDED and not self._is_over():
-                failure = AttemptFailedError("the task of its slot has ended")
+                failure = PenstockError("the task of its slot has ended")
         except BaseException as error:  # noqa: BLE001 - whoever waits for an attempt gets it
             failure = error
         with self._lock:

@@ -134,10 +134,6 @@ def _names(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names))
 
 
-class AttemptFailedError(PenstockError):
-    """An attempt of a receiver that shares a slot failed; the text says of what."""
-
-
 class ReceiverPickleError(PenstockError):
     """A receiver cannot be pickled, so it cannot be sent to an executor.
 
@@ -154,42 +150,4 @@ class ReceiverPickleError(PenstockError):
         )
         self.stream_id = stream_id
         self.receiver_type = receiver_type
-        self.reason = reason
-
-
-class StreamUseError(LedgerError):
-    """A stream of the ledger is read by places and a program gives it to batches, or the reverse.
-
-    Attributes:
-        folder: The driver log's folder.
-        streams: The streams.
-    """
-
-    def __init__(self, folder: str, streams: tuple[str, ...], is_kept: bool) -> None:
-        ledger, program = (
-            "by places (a ReceiverHost, or `continuous`)",
-            "by batches of a StreamingContext",
-        )
-        if not is_kept:
-            ledger, program = program, ledger
-        super().__init__(
-            f"driver log {folder}: what it has of {', '.join(streams)} was received to be read "
-            f"{ledger}, and cannot be read {program}: use another folder or other names"
-        )
-        self.folder = folder
-        self.streams = streams
-        self.is_kept = is_kept
-
-
-class LettersNotSentError(PenstockError):
-    """A receiver did not store dead letters of its stream again, or has not said so yet.
-
-    Attributes:
-        stream_id: The stream.
-        reason: Why.
-    """
-
-    def __init__(self, stream_id: int, reason: str) -> None:
-        super().__init__(f"stream {stream_id} was not sent its dead letters: {reason}")
-        self.stream_id = stream_id
         self.reason = reason

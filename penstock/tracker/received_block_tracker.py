@@ -46,7 +46,6 @@ from penstock.tracker.errors import (
     LedgerRemovedError,
     LedgerWriteError,
     StreamsDoNotFitError,
-    StreamUseError,
 )
 from penstock.tracker.places import Places
 from penstock.wal import (
@@ -365,7 +364,7 @@ class ReceivedBlockTracker:
         Raises:
             StreamsDoNotFitError: There are blocks to process or a position of a stream that is
                 neither among these nor removed. Nothing was changed.
-            StreamUseError: A stream was read by batches and should be by places, or the reverse.
+            LedgerError: A stream was read by batches and should be by places, or the reverse.
             LedgerWriteError: The driver log did not take it; nothing was changed.
         """
         with self._commit_lock:
@@ -396,7 +395,7 @@ class ReceivedBlockTracker:
             )
             if others_use:
                 is_kept = state.streams[numbers[others_use[0]]].kept is not None
-                raise StreamUseError(self._folder, others_use, is_kept)
+                raise LedgerError(_in_other_use(self._folder, others_use, is_kept))
             names = tuple((numbers[name], name) for name in streams if name not in known)
             newly_kept = tuple(
                 (number, uuid.uuid4().hex) for number, name in names if are_kept or name in kept
@@ -933,3 +932,12 @@ class ReceivedBlockTracker:
     def _snapshot_if_due(self) -> None:
         if self._driver_log.snapshot_is_due:
             self._driver_log.write_snapshot(self._state)
+
+
+def _in_other_use(folder: str, streams: tuple[str, ...], is_kept: bool) -> str:
+    uses = ["by places (a ReceiverHost, or `continuous`)", "by batches of a StreamingContext"]
+    ledger, program = uses if is_kept else reversed(uses)
+    return (
+        f"driver log {folder}: what it has of {', '.join(streams)} was received to be read "
+        f"{ledger}, and cannot be read {program}: use another folder or other names"
+    )

@@ -245,7 +245,7 @@ class ReceiverTracker:
             ReceiverPickleError: A receiver cannot be sent to an executor.
             PenstockError: There is no executor.
             LedgerWriteError: The driver log does not take what an earlier run left undone.
-            ServerStartError: The address cannot be bound.
+            WireError: The address cannot be bound.
         """
         with self._lock:
             if self._state is not TrackerState.INITIALIZED:

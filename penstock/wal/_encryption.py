@@ -37,8 +37,9 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
+from penstock.errors import MissingPackageError
 from penstock.hkdf import derived_key
-from penstock.wal._errors import CorruptRecordError, EncryptionNotInstalledError
+from penstock.wal._errors import CorruptRecordError
 from penstock.wal._layout import (
     FLAG_ENCRYPTED,
     KEY_SALT_SIZE,
@@ -119,7 +120,7 @@ class EncryptionKey:
             name: Tells the log from others of the same key; the same for its writer and readers.
 
         Raises:
-            EncryptionNotInstalledError: The package ``cryptography`` is missing.
+            MissingPackageError: The package ``cryptography`` is missing.
         """
         return LogCipher(self, name)
 
@@ -218,7 +219,8 @@ def _aead_type() -> type[AESGCM]:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError as error:
-        raise EncryptionNotInstalledError from error
+        what = "the package cryptography in the driver and on every host"
+        raise MissingPackageError("spark.io.encryption.enabled", what, "encryption") from error
     return AESGCM
 
 

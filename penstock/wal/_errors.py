@@ -94,7 +94,8 @@ class LogClosedError(WalError):
 class LogWriteError(WalError):
     """Writing or syncing failed; the records of this call are not committed.
 
-    The writer stays usable: its next append begins a new segment.
+    When the disk did not answer in time, they may be. The writer stays usable: its next append
+    begins a new segment.
 
     Attributes:
         folder: The log's folder.
@@ -138,25 +139,6 @@ class LogFullError(WalError):
         )
         self.folder = folder
         self.free_bytes = free_bytes
-
-
-class LogStalledError(WalError):
-    """The disk did not answer in time; whether the records are committed is not known.
-
-    Attributes:
-        folder: The log's folder.
-        waited_s: How long the call waited, in seconds.
-        waiting_for: What it waited for.
-    """
-
-    def __init__(self, folder: str, waited_s: float, waiting_for: str) -> None:
-        super().__init__(
-            f"the log in {folder} stalls: waited {waited_s:.1f} s for {waiting_for}; "
-            "look at the disk below it"
-        )
-        self.folder = folder
-        self.waited_s = waited_s
-        self.waiting_for = waiting_for
 
 
 class AppendTooLargeError(WalError, ValueError):
@@ -232,16 +214,6 @@ class MissingClientError(WalError, ImportError):
         )
         self.address = address
         self.package = package
-
-
-class EncryptionNotInstalledError(WalError, ImportError):
-    """Encryption was asked for, and the package that does it is not installed in this Python."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "spark.io.encryption.enabled needs the package cryptography in the driver and on every "
-            "host: pip install 'penstock[encryption]'"
-        )
 
 
 class EncryptionMismatchError(WalError):

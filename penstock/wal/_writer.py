@@ -21,7 +21,6 @@ from penstock.wal._errors import (
     LogClosedError,
     LogFullError,
     LogRemovedError,
-    LogStalledError,
     LogWriteError,
     UnwritableFolderError,
     WalError,
@@ -230,7 +229,6 @@ class LogWriter:
             AppendTooLargeError: It is above `LogOptions.max_append_size`.
             LogFullError: No space; appends succeed again when there is.
             LogWriteError: The disk failed, or a sync in the background had failed before.
-            LogStalledError: The disk did not answer in time.
             LogClosedError: The writer is closed.
         """
         record, size = self._record(kind, payload)
@@ -370,9 +368,13 @@ class LogWriter:
                 return True
             left = end - time.monotonic()
             if left <= 0:
-                raise LogStalledError(self._address, self._options.stall_timeout_s, what)
+                raise self._stalled(what)
             self._turn.wait(left)
         return False
+
+    def _stalled(self, what: str) -> LogWriteError:
+        waited = f"waited {self._options.stall_timeout_s:.1f} s for {what}"
+        return LogWriteError(self._address, f"{waited}; look at the disk below it")
 
     def _give_turn_back(self) -> None:
         with self._turn:
@@ -569,9 +571,7 @@ class LogWriter:
             if self._syncer is not None:
                 self._syncer.join(self._options.stall_timeout_s)
                 if self._syncer.is_alive():
-                    raise LogStalledError(
-                        self._address, self._options.stall_timeout_s, "the last sync"
-                    )
+                    raise self._stalled("the last sync")
             while self._queue:
                 self._write_queued()
             self._leave_distrusted()

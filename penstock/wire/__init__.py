@@ -60,7 +60,6 @@ from penstock.wire.errors import (
     ConnectionLostError,
     FrameTooLargeError,
     ProtocolError,
-    ServerStartError,
     TamperedError,
     WireError,
 )
@@ -93,7 +92,6 @@ __all__ = [
     "Seals",
     "Server",
     "ServerHandshake",
-    "ServerStartError",
     "ServerStatistics",
     "TamperedError",
     "TlsIdentity",

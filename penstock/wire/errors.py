@@ -17,10 +17,6 @@ class WireError(PenstockError):
         self.peer = peer
 
 
-class ServerStartError(WireError):
-    """The server could not listen at its address; the cause is the system's error."""
-
-
 class ConnectionLostError(WireError):
     """The connection broke, could not be made in time, or the peer fell silent."""
 

@@ -29,12 +29,7 @@ from penstock.wire._connection import Connection, ConnectionState
 from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._mailbox import Mailbox
 from penstock.wire.addresses import address_text, listen_in_range
-from penstock.wire.errors import (
-    AuthenticationError,
-    ConnectionLostError,
-    ServerStartError,
-    WireError,
-)
+from penstock.wire.errors import AuthenticationError, ConnectionLostError, WireError
 from penstock.wire.link import WireOptions
 from penstock.wire.messages import Failure, Message
 
@@ -202,7 +197,7 @@ class Server:
         """Listen, and return the address that was bound.
 
         Raises:
-            ServerStartError: The address cannot be bound.
+            WireError: The address cannot be bound.
             IllegalStateError: It was started before.
         """
         if self._thread is not None:
@@ -290,7 +285,7 @@ class Server:
             sockets = listen_in_range(self._host, self._port, self._port_retries)
         except OSError as error:
             place = address_text(self._host, self._port)
-            raise ServerStartError(
+            raise WireError(
                 place,
                 f"cannot listen at {place} ({error}); choose another address or port (0 takes any "
                 "free port)",

@@ -31,7 +31,6 @@ from penstock.blockstore._fetch import (
     fetch,
 )
 from penstock.blockstore.launch import (
-    BlockServerError,
     BlockServerLaunch,
     BlockServerReady,
     end_on_this_host,
@@ -42,6 +41,7 @@ from penstock.blockstore.launch import (
 )
 from penstock.blockstore.memory import MemoryArena
 from penstock.blockstore.replicator import PeerLink
+from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity, started
 from penstock.wal import (
     CorruptRecordError,
@@ -568,11 +568,11 @@ def test_it_outlives_the_receiver_that_started_it_and_its_whole_process_group(ho
 
 def test_a_server_that_cannot_start_says_why_and_leaves_nothing(host: Host) -> None:
     host.tracker.answer = Refused("this application is stopping")
-    with pytest.raises(BlockServerError, match="this application is stopping"):
+    with pytest.raises(PenstockError, match="this application is stopping"):
         host.ensure()
-    with pytest.raises(BlockServerError, match="same application"):
+    with pytest.raises(PenstockError, match="same application"):
         host.ensure(link=replace(host.launch.link, secret=os.urandom(32)))
-    with pytest.raises(BlockServerError, match="Not a directory"):
+    with pytest.raises(PenstockError, match="Not a directory"):
         host.ensure(scratch_folder="/dev/null/no")
     host.tracker.answer = BlockServerRegistered(60.0)
     # Nothing holds the lock.
@@ -819,7 +819,7 @@ def test_it_takes_the_memory_with_it_when_the_driver_died_before_it_was_up(
     host.memory_block(b"x")
     host.segment_block(b"x")
     host.server.stop()
-    with pytest.raises(BlockServerError, match="no connection"):
+    with pytest.raises(PenstockError, match="no connection"):
         host.ensure(lease_s=1.0, driver=dead_driver)
     assert not host.memory_path().exists()
     assert not os.path.exists(lock_path(host.launch))
@@ -831,7 +831,7 @@ def test_it_leaves_all_as_it_is_when_the_driver_was_silent_before_it_was_up(host
     host.memory_block(b"x")
     host.segment_block(b"x")
     host.server.stop()
-    with pytest.raises(BlockServerError, match="no connection"):
+    with pytest.raises(PenstockError, match="no connection"):
         host.ensure(lease_s=1.0, remove_at_lease_end=True)
     assert host.memory_path().exists()
     assert host.log_folder().exists()
@@ -855,7 +855,7 @@ def test_it_ends_when_the_application_ended_before_it_was_up(
     def start() -> None:
         try:
             host.ensure(lease_s=WAIT_S)
-        except BlockServerError as error:
+        except PenstockError as error:
             errors.append(error)
 
     monkeypatch.setattr("penstock.blockstore.launch.subprocess.Popen", held)
@@ -878,7 +878,7 @@ def test_who_is_late_starts_none_for_an_application_that_has_ended(
     scratch = tmp_path / f"penstock-{APPLICATION}"
     claim = Path(scratch_claim_path(str(scratch)))
     late = {"scratch_folder": str(scratch), "driver": ProcessIdentity.this_process()}
-    with pytest.raises(BlockServerError, match="the application has ended"):
+    with pytest.raises(PenstockError, match="the application has ended"):
         host.ensure(**late)
     assert not scratch.exists()
     claim.touch()
@@ -887,7 +887,7 @@ def test_who_is_late_starts_none_for_an_application_that_has_ended(
 
 def test_what_could_not_start_leaves_no_file(host: Host) -> None:
     host.server.stop()
-    with pytest.raises(BlockServerError, match="no connection") as caught:
+    with pytest.raises(PenstockError, match="no connection") as caught:
         host.ensure(lease_s=1.0)
     assert "(see" not in str(caught.value)
     assert not os.path.exists(lock_path(host.launch))

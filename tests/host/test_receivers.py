@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, PenstockError
 from penstock.host import receivers
 from penstock.host.durability import choose_durability
 from penstock.host.preparation import Run
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
-from penstock.tracker import LettersNotSentError
 from penstock.wire.messages import RestartReceiver, SealBlock
 from tests.tracker.tracker_cases import Events, ThreadCluster, make_tracker
 
@@ -72,7 +71,9 @@ def test_what_is_asked_of_a_receiver_that_does_not_run_is_refused(
     attempt = cluster.next_attempt()
     with pytest.raises(IllegalStateError, match="receiver of stream 0 does not run now"):
         hosted.seal(0)
-    with pytest.raises(LettersNotSentError, match="does not run now"):
+    with pytest.raises(
+        PenstockError, match="0 was not sent its dead letters: its receiver does not run now"
+    ):
         hosted.send_letters(0, [("log", 1)], False)
     attempt.register()
     hosted.seal(0)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from penstock.blockstore import BlockStore
 from penstock.blockstore.builder import BlockBuilder
 from penstock.blockstore.memory import ArenaError
-from penstock.blockstore.store import BlockStoreClosedError, BlockStoreOptions
+from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver import (
@@ -1057,7 +1057,7 @@ def test_a_block_whose_store_is_closed_at_the_end_is_no_defect(make, monkeypatch
 
     def put(block):
         assert closed.wait(WAIT_S)
-        raise BlockStoreClosedError("closed")
+        raise IllegalStateError("closed")
 
     bench.store.put = put
     bench.generator.store(b"a")

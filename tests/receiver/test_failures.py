@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.receiver import Receiver, ReceiverContext, ReceiverNotAttachedError, receiver
+from penstock.errors import IllegalStateError
+from penstock.receiver import Receiver, ReceiverContext, receiver
 from penstock.receiver.attempt_state import Failures
 from penstock.receiver.exit_report import described
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
@@ -144,7 +145,7 @@ def test_a_source_that_is_away_is_tried_for_ever() -> None:
 
 
 def test_an_error_is_described_by_where_it_came_from_in_the_code_of_its_author() -> None:
-    with pytest.raises(ReceiverNotAttachedError) as raised:
+    with pytest.raises(IllegalStateError) as raised:
         Receiver().store("x")
     assert "test_failures.py" in described(raised.value)
     assert described(KeyError()) == "KeyError"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark import StorageLevel
 
-from penstock.blockstore.launch import BlockServerError
+from penstock.errors import PenstockError
 from penstock.receiver import BlockLogs, ExitKind, ReceiverFailedError, ReceiverLaunch
 from penstock.receiver.launch import executor_id, host_name, start_block_server
 from penstock.wire import ApplicationLink
@@ -212,7 +212,7 @@ def test_a_block_server_that_could_not_be_started_is_tried_again(
     def ensure(launch: ReceiverLaunch) -> None:
         tries.append(len(tries))
         if len(tries) < 3:
-            raise BlockServerError("it was killed while it was starting")
+            raise PenstockError("it was killed while it was starting")
         shared.say("block server")
 
     running = run(Quiet(shared), ensure_block_server=ensure)

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from penstock.blockstore import BlockStore
+from penstock.errors import IllegalStateError
 from penstock.receiver import (
     ExitKind,
     Receiver,
     ReceiverContext,
     ReceiverFailedError,
     ReceiverLaunch,
-    ReceiverNotAttachedError,
     ReceiverStoppedError,
 )
 from penstock.wal import LogFolderInUseError, remove_log
@@ -121,7 +121,7 @@ def test_receiver_life_cycle(run: Run, tracker: Tracker, shared: Shared) -> None
 
 
 def test_a_receiver_is_not_stopped_before_its_first_start() -> None:
-    with pytest.raises(ReceiverNotAttachedError, match="has not been attached to the receiver yet"):
+    with pytest.raises(IllegalStateError, match="has not been attached to the receiver yet"):
         Quiet(Shared()).isStopped()
 
 
@@ -136,7 +136,7 @@ def test_a_receiver_is_not_stopped_before_its_first_start() -> None:
     ],
 )
 def test_use_before_attachment_says_so(use: Callable[[Receiver], object]) -> None:
-    with pytest.raises(ReceiverNotAttachedError, match="has not been attached"):
+    with pytest.raises(IllegalStateError, match="has not been attached"):
         use(Quiet(Shared()))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from penstock.blockstore import BlockAccess
 from penstock.processes import ProcessIdentity, host_id, started
-from penstock.sql import ShareFileError, SourceError, connect, source
+from penstock.sql import SourceError, connect, source
 from penstock.sql.source import check_share_file, write_share_file
 from penstock.wire import ApplicationLink
 from tests.bounds import HANG_S
@@ -52,7 +52,7 @@ def test_the_file_of_another_host_that_lives_is_left_and_that_of_a_killed_one_re
         identity = ProcessIdentity(host_id(), other.pid, started(other.pid))
         text = json.dumps({"version": 1, "process": astuple(identity)})
         path.write_text(text)
-        with pytest.raises(ShareFileError, match=rf"process {other.pid}, which lives.*another sh"):
+        with pytest.raises(SourceError, match=rf"process {other.pid}, which lives.*another sh"):
             write_share_file(str(path), ACCESS)
         assert path.read_text() == text
     finally:
@@ -77,7 +77,7 @@ def test_of_hosts_that_start_in_one_instant_one_has_the_file(tmp_path: Path) -> 
             text = json.dumps({"version": 1, "process": astuple(identity)})
             path.write_text(text)
             os.close(folder)
-            with pytest.raises(ShareFileError, match=f"process {other.pid}, which lives"):
+            with pytest.raises(SourceError, match=f"process {other.pid}, which lives"):
                 written.result(HANG_S)
         assert path.read_text() == text
         assert os.listdir(tmp_path) == ["share"]
@@ -93,7 +93,7 @@ def test_a_folder_that_somebody_keeps_locked_is_an_error(
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        with pytest.raises(ShareFileError, match="held the lock of its folder"):
+        with pytest.raises(SourceError, match="held the lock of its folder"):
             write_share_file(str(tmp_path / "share"), ACCESS)
         assert not list(tmp_path.iterdir())
     finally:
@@ -105,7 +105,7 @@ def test_a_folder_that_somebody_keeps_locked_is_an_error(
 def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, text: str) -> None:
     path = tmp_path / "app.py"
     path.write_text(text)
-    with pytest.raises(ShareFileError, match="a file of something else"):
+    with pytest.raises(SourceError, match="a file of something else"):
         write_share_file(str(path), ACCESS)
     assert path.read_text() == text
 
@@ -119,7 +119,7 @@ def test_what_a_power_loss_left_of_one_is_replaced(tmp_path: Path, left: bytes) 
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path: Path) -> None:
     for path in (tmp_path / "none" / "share", tmp_path):
-        with pytest.raises(ShareFileError, match=r"share file .* cannot be used: .*Name a file"):
+        with pytest.raises(SourceError, match=r"share file .* cannot be used: .*Name a file"):
             check_share_file(str(path))
     assert not list(tmp_path.iterdir())
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from penstock.blockstore.memory import ArenaError
-from penstock.streaming import EncryptionKeyError, StreamingContext
+from penstock.errors import PenstockError
+from penstock.streaming import StreamingContext
 from penstock.wal import (
     KEY_COMMAND_VARIABLE,
     KEY_VARIABLE,
@@ -163,7 +164,7 @@ def test_a_program_whose_files_outlive_it_needs_a_key(
     monkeypatch.delenv(KEY_COMMAND_VARIABLE, raising=False)
     with run_on(sc, ON, checkpoint=str(tmp_path)) as run:
         run.process(some)
-        with pytest.raises(EncryptionKeyError, match=KEY_VARIABLE):
+        with pytest.raises(PenstockError, match=KEY_VARIABLE):
             run.start()
     with run_on(sc, {**ON, "spark.penstock.memory.dir": "/proc"}) as run:
         run.process(some)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.tracker.errors import ReceiverPickleError
-from penstock.wire.errors import ServerStartError
+from penstock.wire.errors import WireError
 from tests.system.feeder import Feeder
 from tests.system.leftovers import (
     assert_nothing_left,
@@ -102,6 +102,6 @@ def test_a_start_that_finds_its_port_taken_leaves_nothing(sc: Any) -> None:
         port = str(taken.getsockname()[1])
         with run_on(sc, {"spark.penstock.tracker.port": port, "spark.port.maxRetries": "0"}) as run:
             run.process(_Changed(ValueError()))
-            with pytest.raises(ServerStartError):
+            with pytest.raises(WireError):
                 run.start()
             assert_nothing_left(run.application_id, before)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.wire import Client, ConnectionLostError, Server, ServerStartError, TlsIdentity
+from penstock.wire import Client, ConnectionLostError, Server, TlsIdentity, WireError
 from penstock.wire.addresses import address_text, bare_host
 from penstock.wire.messages import DeregisterReceiver, Ok
 from tests.services.ipv6 import needs_ipv6
@@ -88,7 +88,7 @@ def test_a_name_of_several_addresses_has_one_port_at_all_of_them(
 def test_errors_name_the_address_with_brackets(make_server: Make, make_client: Make) -> None:
     with closing(socket.create_server(("::1", 0), family=socket.AF_INET6)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ServerStartError, match=rf"cannot listen at \[::1\]:{port}"):
+        with pytest.raises(WireError, match=rf"cannot listen at \[::1\]:{port}"):
             make_server(host="::1", port=port).start()
     with pytest.raises(ConnectionLostError, match=rf"no connection to \[::1\]:{port}"):
         make_client(("::1", port)).connect(0.1)

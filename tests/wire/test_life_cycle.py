@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from penstock.errors import IllegalStateError
-from penstock.wire import PendingReply, ServerStartError, WireError
+from penstock.wire import PendingReply, WireError
 from penstock.wire.messages import Ok
 from tests.bounds import HANG_S
 
@@ -122,9 +122,9 @@ def test_a_coroutine_that_never_ends_does_not_keep_the_server(make_server, make_
 
 def test_an_address_that_is_taken_is_a_named_error(make_server):
     host, port = make_server().start()
-    with pytest.raises(ServerStartError, match=f"{host}:{port}.*another address"):
+    with pytest.raises(WireError, match=f"{host}:{port}.*another address"):
         make_server(port=port).start()
-    with pytest.raises(ServerStartError):
+    with pytest.raises(WireError):
         make_server(host="no.such.host.invalid").start()
 
 

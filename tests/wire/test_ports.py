@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from penstock.wire import ServerStartError
+from penstock.wire import WireError
 from penstock.wire.addresses import listen_in_range, ports_to_try
 
 
@@ -28,13 +28,13 @@ def test_a_server_takes_the_next_port_when_one_is_taken(make_server, make_client
 
 def test_when_all_are_taken_the_error_names_the_setting(make_server) -> None:
     host, port = make_server(port=0).start()
-    with pytest.raises(ServerStartError, match=f"cannot listen at {host}:{port}"):
+    with pytest.raises(WireError, match=f"cannot listen at {host}:{port}"):
         make_server(port=port).start()
     with closing(socket.socket()) as next_one:
         with suppress(OSError):  # somebody has it: so much the better
             next_one.bind((host, port + 1))
             next_one.listen()
-        with pytest.raises(ServerStartError, match=r"1 ports after .*spark.port.maxRetries"):
+        with pytest.raises(WireError, match=r"1 ports after .*spark.port.maxRetries"):
             make_server(port=port, port_retries=1).start()
 
 

@@ -8,11 +8,7 @@ FORMAT = "checkpoint format"
 """What of a `CheckpointVersionError` that no other version of the program can read."""
 
 
-class CheckpointError(PenstockError):
-    """Something about checkpoints does not work; base class of the others."""
-
-
-class CheckpointReadError(CheckpointError):
+class CheckpointReadError(PenstockError):
     """The checkpoint of a folder cannot be used.
 
     Attributes:
@@ -53,7 +49,7 @@ class CheckpointVersionError(CheckpointReadError):
         self.running = running
 
 
-class UpgradeError(CheckpointError):
+class UpgradeError(PenstockError):
     """A version of a program cannot go on where another one stood.
 
     Attributes:
@@ -74,7 +70,7 @@ class UpgradeError(CheckpointError):
         self.reason = reason
 
 
-class CheckpointWriteError(CheckpointError):
+class CheckpointWriteError(PenstockError):
     """Checkpoints could not be written for longer than `patience_s`, or cannot be any more.
 
     Attributes:
@@ -96,7 +92,7 @@ class CheckpointWriteError(CheckpointError):
         self.reason = reason
 
 
-class UnpicklableFunctionError(CheckpointError, TypeError):
+class UnpicklableFunctionError(PenstockError, TypeError):
     """Something that a program gave to a stream cannot be written to a checkpoint.
 
     Attributes:

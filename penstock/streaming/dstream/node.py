@@ -389,7 +389,7 @@ class DStreamNode(ABC):
         These RDDs have no partitioner: a node that relies on one places their records again.
 
         Raises:
-            DamagedRDDError: A part of it is missing or was cut.
+            PenstockError: A part of it is missing or was cut.
             Py4JJavaError: It cannot be read.
         """
         for name, file in self._saved_rdds.items():

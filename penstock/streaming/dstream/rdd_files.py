@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.streaming.errors import DamagedRDDError
+from penstock.errors import PenstockError
 from penstock.streaming.kernels.encrypted_rdds import encrypted
 from penstock.wal import EncryptionKey
 
@@ -43,14 +43,14 @@ class RDDFile:
         """Return the RDD. It has no partitioner.
 
         Raises:
-            DamagedRDDError: A part is missing or was cut.
+            PenstockError: A part is missing or was cut.
             Py4JJavaError: The folder is not there or cannot be read.
         """
         if not self.path:
             return spark_context.emptyRDD()
         if self.part_sizes is not None and (found := _part_sizes(self.path)) != self.part_sizes:
             # Spark takes the end of a part for the end of its records, and knows no last part.
-            raise DamagedRDDError(self.path, self.part_sizes, found)
+            raise _damaged(self.path, self.part_sizes, found)
         return spark_context._checkpointFile(self.path, self.deserializer)
 
 
@@ -175,3 +175,22 @@ def _local_path(path: str) -> str | None:
     if not colon:
         return path if path.startswith("/") else None
     return "/" + rest.lstrip("/") if scheme == "file" else None
+
+
+def _damaged(path: str, sizes: tuple[int, ...], found: tuple[int, ...] | None) -> PenstockError:
+    if found is None:
+        return PenstockError(
+            f"the RDD that was saved in {path} is not there. Bring that folder back, or the "
+            "checkpoint directory to its place if it was moved; or start with another one, without "
+            "the states"
+        )
+    wrong = [
+        f"part {number} has {had} bytes instead of {size}"
+        for number, (size, had) in enumerate(zip(sizes, found, strict=False))
+        if had != size
+    ]
+    what = wrong[0] if wrong else f"it has {len(found)} parts instead of {len(sizes)}"
+    return PenstockError(
+        f"the RDD that was saved in {path} is damaged, {what}; bring that folder back from a copy, "
+        "or start with another checkpoint directory, without the states"
+    )

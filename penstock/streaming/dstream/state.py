@@ -11,22 +11,11 @@ from typing import Any, Generic, TypeVar
 from pyspark import RDD
 from pyspark.core.rdd import portable_hash
 
-from penstock.errors import PenstockError
+from penstock.errors import IllegalStateError
 from penstock.streaming.dstream.arity import TimedFunction, with_time
 from penstock.streaming.durations import to_milliseconds
 
 S = TypeVar("S")
-
-
-class StateNotSetError(PenstockError, LookupError):
-    """The state of a key was asked for, and there is none; `State.exists` says."""
-
-    def __init__(self) -> None:
-        super().__init__("State is not set")
-
-
-class IllegalStateChangeError(PenstockError, ValueError):
-    """The state of a key was changed when it no longer can be."""
 
 
 class State(Generic[S]):
@@ -54,10 +43,10 @@ class State(Generic[S]):
         """Return the state.
 
         Raises:
-            StateNotSetError: There is none.
+            IllegalStateError: There is none.
         """
         if not self._exists:
-            raise StateNotSetError
+            raise IllegalStateError("State is not set")
         value: S = self._value
         return value
 
@@ -70,12 +59,12 @@ class State(Generic[S]):
         """Set the state.
 
         Raises:
-            IllegalStateChangeError: It was removed in this call, or is timing out.
+            IllegalStateError: It was removed in this call, or is timing out.
         """
         if self._is_removed:
-            raise IllegalStateChangeError("Cannot update the state after it has been removed")
+            raise IllegalStateError("Cannot update the state after it has been removed")
         if self._is_timing_out:
-            raise IllegalStateChangeError("Cannot update the state that is timing out")
+            raise IllegalStateError("Cannot update the state that is timing out")
         self._value = newState
         self._exists = self._is_updated = True
 
@@ -83,12 +72,12 @@ class State(Generic[S]):
         """Let the key have no state.
 
         Raises:
-            IllegalStateChangeError: It was removed in this call already, or is timing out.
+            IllegalStateError: It was removed in this call already, or is timing out.
         """
         if self._is_timing_out:
-            raise IllegalStateChangeError("Cannot remove the state that is timing out")
+            raise IllegalStateError("Cannot remove the state that is timing out")
         if self._is_removed:
-            raise IllegalStateChangeError("Cannot remove the state that has already been removed")
+            raise IllegalStateError("Cannot remove the state that has already been removed")
         self._value = None
         self._exists = self._is_updated = False
         self._is_removed = True

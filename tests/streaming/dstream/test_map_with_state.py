@@ -14,13 +14,8 @@ from typing import Any
 
 import pytest
 
-from penstock.streaming import (
-    IllegalStateChangeError,
-    State,
-    StateNotSetError,
-    StateSpec,
-    StreamGraphError,
-)
+from penstock.errors import IllegalStateError
+from penstock.streaming import State, StateSpec, StreamGraphError
 from penstock.streaming.dstream.map_with_state import StateRecord, _Step
 from tests.streaming.batches import Batches, batches, forget_checkpoint_directory
 
@@ -39,7 +34,7 @@ class TestStateOfAKey:
         assert not state.exists()
         assert state.getOption() is None
         assert not state.isTimingOut()
-        with pytest.raises(StateNotSetError, match=r"^State is not set$"):
+        with pytest.raises(IllegalStateError, match=r"^State is not set$"):
             state.get()
 
     def test_it_can_be_set_and_set_again(self) -> None:
@@ -59,11 +54,11 @@ class TestStateOfAKey:
         state.update(1)
         state.remove()
         assert not state.exists()
-        with pytest.raises(StateNotSetError):
+        with pytest.raises(IllegalStateError):
             state.get()
-        with pytest.raises(IllegalStateChangeError, match="update the state after it has been rem"):
+        with pytest.raises(IllegalStateError, match="update the state after it has been rem"):
             state.update(2)
-        with pytest.raises(IllegalStateChangeError, match="state that has already been removed"):
+        with pytest.raises(IllegalStateError, match="state that has already been removed"):
             state.remove()
 
     def test_when_it_times_out_it_cannot_be_changed(self) -> None:
@@ -71,9 +66,9 @@ class TestStateOfAKey:
         state._wrap(1, exists=True, is_timing_out=True)
         assert state.isTimingOut()
         assert state.get() == 1
-        with pytest.raises(IllegalStateChangeError, match="Cannot update the state that is timing"):
+        with pytest.raises(IllegalStateError, match="Cannot update the state that is timing"):
             state.update(2)
-        with pytest.raises(IllegalStateChangeError, match="Cannot remove the state that is timing"):
+        with pytest.raises(IllegalStateError, match="Cannot remove the state that is timing"):
             state.remove()
 
 
