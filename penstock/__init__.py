@@ -39,10 +39,9 @@ Beside them stand:
 `settings`                   every configuration key
 `_setting_values`,           how their text is read; what is said of them; the page
 `_settings_texts`,           and the command that tell of them
-`_settings_page`,
-`_settings_cli`
+`_settings_page`
 `errors`, `user_errors`      the root of the errors; what the program's own functions raised
-`clock`, `wait_clock`        time, which tests drive; how long threads waited
+`clock`                      time, which tests drive; how long threads waited
 `threads`, `event_loop`       every thread, and who hears of its end; one with a queue
 `backoff`                    pauses between tries
 `rate_limited_log`           log lines that repeat

@@ -200,7 +200,7 @@ def repeated(heard: Heard, once: Once, *_: object) -> None:
 
 
 def run_bounded(*_: object) -> None:
-    from penstock.host.bounded import run_bounded
+    from penstock.host.spark_end import run_bounded
 
     with pytest.raises(MemoryError, match=SAID):
         run_bounded("test", broken, WAIT_S)
@@ -794,7 +794,7 @@ PLACES: dict[str, Case | None] = {
     "blockstore/server.py:BlockServer._register": None,
     "continuous/task.py:_Attempt._begin": continuous_task,
     "event_loop.py:EventLoop.__init__": event_loop,
-    "host/bounded.py:run_bounded": run_bounded,
+    "host/spark_end.py:run_bounded": run_bounded,
     "host/spark_end.py:tell_of_silence": stop_watch,
     "monitor/doctor/cluster.py:_ask": None,
     "monitor/monitor.py:Monitor.__init__": monitor,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.clock import ManualClock
-from penstock.wait_clock import WaitClock
+from penstock.clock import ManualClock, WaitClock
 
 
 def test_a_wait_counts_while_it_lasts() -> None:

@@ -23,8 +23,7 @@ from websockets.asyncio.client import connect
 
 from benchmarks.sources.comparing import received_s, show
 from penstock.receiver import bound_socket
-from penstock.sources._event_stream import EventStreamParser
-from penstock.sources.server_sent import ServerSentEventsReceiver
+from penstock.sources.server_sent import EventStreamParser, ServerSentEventsReceiver
 from penstock.sources.websocket import WebSocketReceiver
 
 _MESSAGES = 200_000

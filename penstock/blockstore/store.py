@@ -40,10 +40,9 @@ from penstock.blockstore._replica_service import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.replicator import Replicator
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import IllegalStateError
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.wait_clock import WaitClock
 from penstock.wal import (
     EncryptionKey,
     LogOptions,

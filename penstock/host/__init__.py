@@ -39,9 +39,9 @@ Layout
 `terminal`            what a program says on its terminal
 `spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
-`interrupts`          Ctrl-C and the order to end, also for Spark's JVM; `stop_signals`: the same
-                      for who waits, and what is said when they come
-`bounded`             a step that may hang; `spark_end`: ending Spark, which may
+`interrupts`          Ctrl-C and the order to end, also for Spark's JVM and for who waits; what is
+                      said when they come
+`spark_end`           a step that may hang; ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================
 

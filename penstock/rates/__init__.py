@@ -4,23 +4,18 @@ What must hold
 --------------
 
 * An estimator knows nothing of who asks: batches of a `StreamingContext`, or queries of Spark SQL.
-* It is plain state and pickled with a checkpoint. So its class stays where it is found by name:
-  `penstock.streaming.rates` has the names of before there was this room.
+* It is plain state and pickled with a checkpoint.
 
-Layout
-------
-
-===========  ===========================================================
-`estimator`  `RateEstimator`: what it learns of a batch, and what is asked
-`pid`        Spark's PID controller
-`aimd`       a little more after a good batch, a good deal less after a bad one
-`choice`     the one that the settings name
-===========  ===========================================================
+`estimators` has what one learns of a batch and what is asked of it, Spark's PID controller, one
+that goes up a little after a good batch and down a good deal after a bad one, and which of them
+the settings name.
 """
 
-from penstock.rates.aimd import AIMDRateEstimator
-from penstock.rates.choice import create_rate_estimator
-from penstock.rates.estimator import RateEstimator
-from penstock.rates.pid import PIDRateEstimator
+from penstock.rates.estimators import (
+    AIMDRateEstimator,
+    PIDRateEstimator,
+    RateEstimator,
+    create_rate_estimator,
+)
 
 __all__ = ["AIMDRateEstimator", "PIDRateEstimator", "RateEstimator", "create_rate_estimator"]

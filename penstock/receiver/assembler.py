@@ -36,10 +36,10 @@ from penstock.blockstore.builder import (
 from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
+from penstock.clock import WaitClock
 from penstock.dead_letters import DeadLetterWriter, PickledRecord, start_shown
 from penstock.errors import PenstockError, text_of
 from penstock.position_changes import merged
-from penstock.wait_clock import WaitClock
 
 _log = logging.getLogger("penstock.receiver")
 

@@ -26,11 +26,11 @@ import msgspec
 
 from penstock.backoff import Backoff
 from penstock.blockstore import BlockStore, SealedBlock
+from penstock.clock import WaitClock
 from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
 from penstock.threads import OwnedThread
-from penstock.wait_clock import WaitClock
 from penstock.wal import AppendTooLargeError, LogClosedError, LogRemovedError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import IllegalStateError
 from penstock.settings import Settings
-from penstock.wait_clock import WaitClock
 
 if TYPE_CHECKING:
     from typing_extensions import Self

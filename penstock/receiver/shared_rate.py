@@ -29,7 +29,7 @@ from limits.errors import ConfigurationError
 from limits.storage import RedisStorage
 
 from penstock._setting_values import rate_per_second
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import PenstockError
 from penstock.receiver.rate_limiter import (
     SOON_S,
@@ -38,7 +38,6 @@ from penstock.receiver.rate_limiter import (
     RateLimiterStoppedError,
 )
 from penstock.settings import Settings
-from penstock.wait_clock import WaitClock
 
 _LOWEST_S = 60
 """How long a lower rate holds after an application last asked for it."""

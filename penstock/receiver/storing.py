@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind
 from penstock.blockstore.builder import WITHOUT_OFFSETS
+from penstock.clock import WaitClock
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.position_changes import PositionChanges, encoded_position
 from penstock.receiver.assembler import (
@@ -49,7 +50,6 @@ from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Line
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
 from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
 from penstock.receiver.validation import InvalidRecordError, Validation
-from penstock.wait_clock import WaitClock
 
 _LEASE_STEP_S = 1.0
 MAY_PASS = (PenstockError, OSError, pa.ArrowException, ValueError, MemoryError)

@@ -20,10 +20,10 @@ the ledger says.
 
 =============  =========================================================
 `_history`     `History`: the segments of a folder's streams; `Window`
-`_read`        `read` and `read_rdd`, which read them in Spark's tasks
-`_receiver`    `ReplayReceiver`, which stores them again in another program
-`_steps`       `ReplaySteps`, which lets its blocks through one by one
-`_record`      copies them, as they come, into a folder that is read in the same way
+`_read`        `read` and `read_rdd`, which read them in Spark's tasks; `record`, which copies
+               them, as they come, into a folder that is read in the same way
+`_receiver`    `ReplayReceiver`, which stores them again in another program; `ReplaySteps`, which
+               lets its blocks through one by one
 `cli`          ``penstock replay``, which writes them to a file; ``penstock record``
 =============  =========================================================
 
@@ -34,7 +34,6 @@ segment that may have a block of it.
 
 from penstock.replay._history import HistoryError
 from penstock.replay._read import read, read_rdd
-from penstock.replay._receiver import ReplayReceiver
-from penstock.replay._steps import ReplaySteps
+from penstock.replay._receiver import ReplayReceiver, ReplaySteps
 
 __all__ = ["HistoryError", "ReplayReceiver", "ReplaySteps", "read", "read_rdd"]

@@ -127,7 +127,7 @@ def record(folder: str, stream: str, output: str, for_s: float | None) -> int:
     spark.penstock.wal.retention. Encrypted logs are read with the key of PENSTOCK_ENCRYPTION_KEY,
     and DIR is encrypted with it.
     """
-    from penstock.replay._record import record as copy_blocks
+    from penstock.replay._read import record as copy_blocks
 
     stopped = threading.Event()
     before = {

@@ -17,7 +17,7 @@ short name.
 `_http_keys`       which requests are stored already
 `_signatures`      signatures of webhooks
 `websocket`        a WebSocket's messages
-`server_sent`      a stream of server-sent events; `_event_stream`: its parser
+`server_sent`      a stream of server-sent events
 `mqtt`             an MQTT broker's messages; `_mqtt_session`: one start of it, `_mqtt_client`:
                    paho's client, which acknowledges when it is told to
 `amqp`             a queue of RabbitMQ; `_amqp_session`: one start of it

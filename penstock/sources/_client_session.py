@@ -27,8 +27,8 @@ from penstock._arguments import refused
 from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Receiver, ReceiverStoppedError
 from penstock.sources._common import Reconnecting, check_installed, in_halves
-from penstock.streaming.kernels.collector import collect_less
 from penstock.threads import OwnedThread
+from penstock.worker import collect_less
 
 T = TypeVar("T")
 

@@ -19,13 +19,17 @@ from penstock._arguments import check_flag, check_stored_name, check_timeout, re
 from penstock.clock import SystemClock
 from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.errors import IllegalStateError, SettingError
-from penstock.host.bounded import stop_bounded, told
 from penstock.host.continuous_arguments import check_operation
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.executor_python import use_own_python
-from penstock.host.interrupts import IgnoredTermination, plain_interrupts, short_interrupts
+from penstock.host.interrupts import (
+    IgnoredTermination,
+    StopSignals,
+    plain_interrupts,
+    short_interrupts,
+)
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import (
     check_application,
@@ -43,9 +47,8 @@ from penstock.host.receiver_readings import (
 )
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import is_stopped, read_settings, spark_context_of
-from penstock.host.spark_end import stop_spark, tell_of_silence
+from penstock.host.spark_end import stop_bounded, stop_spark, tell_of_silence, told
 from penstock.host.spark_logs import end_progress_bar, has_large_stacks
-from penstock.host.stop_signals import StopSignals
 from penstock.host.terminal import TerminalLines
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._host_monitor import HostEvents, WatchedHost, start_host_monitor

@@ -16,11 +16,10 @@ from pyspark.sql import SparkSession
 
 from penstock.commands import Command, conf_option
 from penstock.errors import PenstockError
-from penstock.host.bounded import run_bounded
 from penstock.host.errors import PermanentReceiverError
-from penstock.host.spark_end import stop_spark
+from penstock.host.interrupts import StopSignals
+from penstock.host.spark_end import run_bounded, stop_spark
 from penstock.host.spark_logs import is_not_of_py4j
-from penstock.host.stop_signals import StopSignals
 from penstock.sql.host import ReceiverHost
 from penstock.threads import Repeated
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
-from penstock.host.bounded import stop_bounded, told
 from penstock.host.durability import check_writable
 from penstock.host.interrupts import IgnoredTermination
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus
-from penstock.host.spark_end import tell_of_silence
+from penstock.host.spark_end import stop_bounded, tell_of_silence, told
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing

@@ -14,7 +14,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import check_flag, check_timeout
-from penstock.host.stop_signals import SAME_SIGNAL_S, say_of_signal
+from penstock.host.interrupts import SAME_SIGNAL_S, say_of_signal
 from penstock.streaming.stop_report import StopReport
 from penstock.threads import OwnedThread
 

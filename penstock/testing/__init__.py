@@ -26,12 +26,11 @@ and of a sink of `continuous`::
 
 =============  ====================================================================================
 `driver`       the driver's side of one stream, in memory
-`running`      `run_receiver`: one attempt in a thread of the test
+`running`      `run_receiver`: one attempt in a thread of the test; disks that are full by call
 `crashes`      `crash_test`: attempts in processes that are killed, and a claim that is checked
 `child`        such a process
 `attempts`     forks such processes
 `sinks`        `sink_crash_test`: the same for sinks of continuous streams
-`disks`        disks that are full by call
 `batches`      `batches_by_hand`: streams on a clock that a test moves
 `new_source`   ``penstock new-source``: writes a package with a receiver and its tests
 =============  ====================================================================================

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,9 +13,9 @@ from typing import Any
 from penstock.dead_letters import letters
 from penstock.errors import IllegalStateError
 from penstock.receiver import run_receiver as run_attempt
-from penstock.testing import disks
 from penstock.testing.driver import ReceiverTestError, TestDriver
 from penstock.threads import OwnedThread
+from penstock.wal import LogFullError, LogWriter
 from penstock.wire.messages import RestartReceiver, SealBlock
 
 _WAIT_S = 300.0
@@ -131,11 +132,11 @@ class RunningReceiver:
 
     def fill_disk(self) -> None:
         """Let the log's disk be full: nothing becomes durable, and the queue becomes full."""
-        disks.fill(str(self._driver.folder))
+        _fill(str(self._driver.folder))
 
     def free_disk(self) -> None:
         """Let there be space on the log's disk again."""
-        disks.free(str(self._driver.folder))
+        _free(str(self._driver.folder))
 
     def seal(self) -> None:
         """Have the open block sealed now, as at the end of a block interval.
@@ -221,3 +222,39 @@ def run_receiver(
             driver.hold(False)
             running.free_disk()
             running.stop()
+
+
+_full: set[str] = set()
+_lock = threading.Lock()
+_is_watched = False
+
+
+def _fill(folder: str) -> None:
+    """Let the logs of this process below a folder find no space, as on a full disk."""
+    global _is_watched
+    with _lock:
+        _full.add(folder)
+        if not _is_watched:
+            for name in ("append", "append_many", "append_slot"):
+                _watch(name)
+            _is_watched = True
+
+
+def _free(folder: str) -> None:
+    """End that."""
+    with _lock:
+        _full.discard(folder)
+
+
+def _watch(name: str) -> None:
+    function = getattr(LogWriter, name)
+
+    @functools.wraps(function)
+    def appending(log: LogWriter, *args: Any, **named: Any) -> Any:
+        with _lock:
+            is_full = any(log.folder.startswith(f"{folder}/") for folder in _full)
+        if is_full:
+            raise LogFullError(log.folder, 0)
+        return function(log, *args, **named)
+
+    setattr(LogWriter, name, appending)

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from penstock.host import stop_signals
-from penstock.host.stop_signals import StopSignals
+from penstock.host import interrupts
+from penstock.host.interrupts import StopSignals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -28,7 +28,7 @@ def test_the_first_asks_to_stop_and_only_one_that_comes_later_ends_the_process(
         assert signals.wait(0)
         assert signals.wait(0)
         assert ended == []
-        monkeypatch.setattr(stop_signals, "SAME_SIGNAL_S", 0)
+        monkeypatch.setattr(interrupts, "SAME_SIGNAL_S", 0)
         signal.raise_signal(number)
         assert ended == [128 + number]
     assert "some command: " in capfd.readouterr().err

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.host.executor_python import ExecutorAnswer
 from penstock.monitor.doctor.cluster import of_clocks
-from penstock.monitor.doctor.finding import Level
+from penstock.monitor.doctor.driver import Level
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.services.ports import free_ports

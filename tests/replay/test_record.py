@@ -19,7 +19,7 @@ import pytest
 from penstock.__main__ import main
 from penstock.replay import HistoryError, ReplayReceiver, ReplaySteps
 from penstock.replay._history import History, Window, blocks_of
-from penstock.replay._record import _Recording, record
+from penstock.replay._read import _Recording, record
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
 from tests.replay.stored import BEGIN_MS, Stored

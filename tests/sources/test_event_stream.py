@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sources._event_stream import Event, EventStreamParser
+from penstock.sources.server_sent import Event, EventStreamParser
 
 
 def parsed(*chunks: bytes, limit: int = 1 << 20) -> list[Event]:

@@ -16,7 +16,7 @@ import pytest
 from penstock.sources._aws import AwsError, Outage, Trouble
 from penstock.sources.formats import JsonFormat
 from penstock.sources.kinesis import KinesisReceiver, _reading
-from penstock.sources.kinesis._packed import hash_of, unpack
+from penstock.sources.kinesis._reading import hash_of, unpack
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
 from tests.receiver.conftest import run, shared, tracker

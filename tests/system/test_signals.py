@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.stop_signals import SAME_SIGNAL_S
+from penstock.host.interrupts import SAME_SIGNAL_S
 from tests.bounds import HANG_S
 from tests.system.leftovers import MARK, await_that, marked_processes
 

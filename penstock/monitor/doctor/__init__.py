@@ -13,8 +13,8 @@ Layout
 ------
 
 ============  ===================================================================================
-`finding`     what was found, how bad it is, what to change
-`driver`      this machine: Python, Java, shared memory, open files, ports
+`driver`      this machine: Python, Java, shared memory, open files, ports; `Finding`: what was
+              found, how bad it is, what to change
 `folder`      where logs are: a disk of this host or HDFS, and Kerberos
 `cluster`     the executors of a master: their Python, clocks and open files
 `cli`         ``penstock doctor``

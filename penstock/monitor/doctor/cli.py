@@ -18,13 +18,14 @@ from penstock.host.durability import scratch_parent
 from penstock.host.startup_checks import check_spark_settings
 from penstock.monitor.doctor.cluster import check_cluster
 from penstock.monitor.doctor.driver import (
+    Finding,
+    Level,
     check_java,
     check_memory,
     check_open_files,
     check_ports,
     check_python,
 )
-from penstock.monitor.doctor.finding import Finding, Level
 from penstock.monitor.doctor.folder import check_folder, check_kerberos
 from penstock.monitor.tables import clean, table
 from penstock.settings import Settings, settings_table

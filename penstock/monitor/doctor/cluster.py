@@ -11,15 +11,14 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 from penstock.errors import text_of
-from penstock.host.bounded import run_bounded
 from penstock.host.executor_python import (
     ExecutorAnswer,
     ExecutorPythonError,
     ask_executors,
     use_own_python,
 )
-from penstock.monitor.doctor.driver import of_open_files
-from penstock.monitor.doctor.finding import Finding, Level
+from penstock.host.spark_end import run_bounded
+from penstock.monitor.doctor.driver import Finding, Level, of_open_files
 from penstock.threads import OwnedThread
 
 _STARTS_S = 15.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib
 import os
 import platform
@@ -12,12 +13,40 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pyspark
 
 from penstock.host.executor_python import DEPENDENCIES
-from penstock.monitor.doctor.finding import Finding, Level
 from penstock.settings import Settings
+
+
+class Level(enum.Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    """A program runs, slower or with less room than it might have."""
+    PROBLEM = "problem"
+    """A program does not run, or not for long."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found.
+
+    Attributes:
+        check: What was looked at, in a word or two.
+        level: How bad it is.
+        found: What is there.
+        change: What to change; empty where nothing need be.
+    """
+
+    check: str
+    level: Level
+    found: str
+    change: str = ""
+
 
 _LEAST_JAVA = 17
 """Spark 4's own."""

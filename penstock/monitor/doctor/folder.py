@@ -15,8 +15,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.monitor.doctor.driver import size_text
-from penstock.monitor.doctor.finding import Finding, Level
+from penstock.monitor.doctor.driver import Finding, Level, size_text
 from penstock.settings import Settings
 from penstock.wal import (
     FileSystem,

@@ -16,8 +16,8 @@ Layout
 =============  ==================================================================================
 `sender`       the thread: sends figures and spans every so often
 `signals`      figures or traces on their way: when they are sent, what became of them
-`ways`         puts together a block's times, from its receiver and from its batch
-`otlp_data`    the figures, and the spans of such a way, as OpenTelemetry has them
+`otlp_data`    a block's times, put together from its receiver and from its batch; these as spans,
+               and the figures, as OpenTelemetry has them
 =============  ==================================================================================
 
 The packages of OpenTelemetry are those of the extra ``penstock[otel]``. Its environment variables

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import MissingPackageError, SettingError, typed_text
 from penstock.monitor.figures import Figures
 from penstock.monitor.model import Model
+from penstock.monitor.otel.otlp_data import Ways
 from penstock.monitor.otel.signals import Outcome, Signal
-from penstock.monitor.otel.ways import Ways
 from penstock.settings import Settings
 from penstock.threads import OwnedThread
 

@@ -27,7 +27,7 @@ Layout
 `rdd`                one partition per range
 `_reading`           a task reads its range, with a consumer that its Python worker keeps
 `engines`            a room of its own: the clients, kafka-python and confluent-kafka
-`layout`, `columns`  the columns of DataFrames: those of Spark's Kafka source
+`columns`            the columns of DataFrames: those of Spark's Kafka source
 `formats`            JSON and Avro as typed columns
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed

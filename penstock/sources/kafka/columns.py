@@ -8,6 +8,7 @@ value. Spark's documentation: "Structured Streaming + Kafka Integration Guide".
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
 
@@ -15,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.clock import YEARS_S
+from penstock.sources.formats import ValueFormat
+from penstock.sources.kafka.engines.interface import Chunk
 
 COLUMNS = pa.schema(
     [
@@ -83,3 +86,42 @@ def _headers(headers: Sequence[Any]) -> pa.Array:
     starts = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
     none = pa.array([not each for each in headers])
     return pa.ListArray.from_arrays(starts, made, HEADERS.type, mask=none)
+
+
+_CORRUPT = pa.field("corrupt", pa.binary())
+_ERROR = pa.field("error", pa.string())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of Spark's Kafka source, maybe with headers, maybe with typed values.
+
+    Attributes:
+        headers: Whether there is a column ``headers``.
+        values: What makes typed values; None for bytes. With it the column ``value`` is a struct,
+            and two more follow: where a value cannot be read, ``value`` is null, ``corrupt`` has
+            its bytes and ``error`` the reason. Elsewhere both are null.
+    """
+
+    headers: bool = False
+    values: ValueFormat | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        schema = COLUMNS.append(HEADERS) if self.headers else COLUMNS
+        if self.values is None:
+            return schema
+        place = schema.get_field_index("value")
+        return (
+            schema.set(place, pa.field("value", self.values.type)).append(_CORRUPT).append(_ERROR)
+        )
+
+    def batch(self, chunk: Chunk) -> pa.RecordBatch:
+        """Return the records of a chunk as one batch."""
+        schema = self.schema
+        columns = dict(chunk.columns())
+        if self.values is not None:
+            read = self.values.read(columns["value"])
+            columns.update(value=read.values, corrupt=read.corrupt, error=read.errors)
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

@@ -19,6 +19,7 @@ from pyspark import RDD
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
+from penstock.sources.kafka.columns import Layout
 from penstock.sources.kafka.engines import package_of
 from penstock.sources.kafka.engines.interface import PartitionState
 from penstock.sources.kafka.errors import (
@@ -27,7 +28,6 @@ from penstock.sources.kafka.errors import (
     KafkaSourceError,
     KafkaUnavailableError,
 )
-from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD, places
 from penstock.sources.kafka.records import OffsetRange, TopicPartition, is_another, topic_id_of

@@ -10,13 +10,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from penstock.sources.kafka._reading import Reading, as_records, read_chunks
-from penstock.sources.kafka.layout import Layout
+from penstock.sources.kafka.columns import Layout
 from penstock.sources.kafka.records import OffsetRange, TopicPartition
 from penstock.sources.kafka.strategies import LocationStrategy
-from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import Content, DeferredRDD, Source
 from penstock.tracker.cluster import HostLocation, SparkCluster, TaskLocation
-from penstock.worker import begin_task
+from penstock.worker import begin_task, collect_less
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,6 +20,7 @@ from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka._group_watch import GroupWatch
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka._reading import as_records
+from penstock.sources.kafka.columns import Layout
 from penstock.sources.kafka.engines import package_of
 from penstock.sources.kafka.engines.interface import (
     AccessDeniedError,
@@ -29,12 +30,11 @@ from penstock.sources.kafka.engines.interface import (
     RetriableError,
 )
 from penstock.sources.kafka.errors import KafkaSourceError
-from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
 from penstock.sources.kafka.strategies import as_topics
-from penstock.streaming.kernels.collector import collect_less
 from penstock.threads import OwnedThread
+from penstock.worker import collect_less
 
 _POLL_S = 0.2
 _LOOK_EVERY_S = 1.0

@@ -10,8 +10,8 @@ from penstock.settings import Settings
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import CommitCallback
 from penstock.sources.kafka._reading import Reading
+from penstock.sources.kafka.columns import Layout
 from penstock.sources.kafka.direct_stream import DirectKafkaInputDStream, DirectOptions
-from penstock.sources.kafka.layout import Layout
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.rdd import KafkaRDD, places
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
@@ -21,7 +21,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.dstream.rated_dstream import RatedDStream
+from penstock.streaming.dstream.receiver_dstream import RatedDStream
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

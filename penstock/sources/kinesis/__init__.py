@@ -16,8 +16,8 @@ What must hold
 
 ============  =====================================================================================
 `receiver`    `KinesisReceiver`, and what it is given
-`_reading`    one start of it: shards, their order, and how far each is read
-`_packed`     records that a producer packed into one
+`_reading`    one start of it: shards, their order, and how far each is read; records that a
+              producer packed into one
 `utils`       `KinesisUtils`, with the signature of `pyspark.streaming.kinesis`
 ============  =====================================================================================
 """

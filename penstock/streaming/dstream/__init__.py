@@ -10,8 +10,7 @@ operations ask for it.
 `map_with_state`, `state`,
 `arrow_stream`
 `input_operations`           the inputs, as methods of the context; the rates of all
-`rated_dstream`,             streams whose rate can be set: direct ones, and those of receivers
-`receiver_dstream`
+`receiver_dstream`           streams whose rate can be set: direct ones, and those of receivers
 `node`                       what every node does: one RDD per time, remembered for a while
 `input_streams`              nodes of queues, receivers and direct streams
 `input_dstream`              an input that a program writes
@@ -20,7 +19,7 @@ operations ask for it.
 `derived_streams`            nodes of narrow operations, shuffles, functions of RDDs
 `windowed_streams`,          nodes of windows and of states
 `stateful`
-`output`, `output_specs`     `foreachRDD` and `foreachBatch`; saving to folders that are there
+`output`                     `foreachRDD` and `foreachBatch`; saving to folders that are there
 `job`                        one output operation of one batch; the set of them that a batch is
 `rdd_files`, `state_saver`,  RDDs that are saved, and read back; waiting for a full disk
 `graph`                      inputs, outputs, time; jobs, which save first what is due

@@ -31,7 +31,6 @@ from penstock.streaming.dstream.windowed_streams import WindowedDStream
 from penstock.streaming.durations import time_milliseconds
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.combine import ADDITION
-from penstock.streaming.kernels.counting import count_records
 from penstock.streaming.kernels.dead_letters import (
     FlatMapOrLetterOperation,
     LetterOperation,
@@ -43,6 +42,7 @@ from penstock.streaming.kernels.fusion import (
     MapOperation,
     NarrowOperation,
     PartitionOperation,
+    count_records,
 )
 from penstock.streaming.kernels.shuffle import deal
 

@@ -21,8 +21,7 @@ from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.rates.book import RateBook
 from penstock.streaming.rates.decision import RateLimits, StreamRate
-from penstock.streaming.rates.group import RateGroup
-from penstock.streaming.rates.memory import RateMemory
+from penstock.streaming.rates.memory import RateGroup, RateMemory
 
 if TYPE_CHECKING:
     from penstock.dead_letters import StoredLetter

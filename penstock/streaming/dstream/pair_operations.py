@@ -18,8 +18,7 @@ from penstock.streaming.dstream.derived_streams import (
     ShuffledDStream,
     TransformedDStream,
 )
-from penstock.streaming.dstream.output import ForEachDStream
-from penstock.streaming.dstream.output_specs import refuse_existing_folders
+from penstock.streaming.dstream.output import ForEachDStream, refuse_existing_folders
 from penstock.streaming.dstream.rdd_files import remove_unfinished_output
 from penstock.streaming.dstream.stream_handle import StreamHandle, T_co, node_of
 from penstock.streaming.dstream.windowed_streams import (

@@ -16,8 +16,7 @@ from penstock.streaming.kernels.deferred import no_partitions
 from penstock.streaming.kernels.grouping import Spill, grouped
 from penstock.streaming.kernels.sections import over_sections
 from penstock.streaming.kernels.shuffle import Pair, place_by_key
-from penstock.streaming.kernels.slide import MergeWindow, SlideWindow
-from penstock.streaming.kernels.update import UpdateStates
+from penstock.streaming.kernels.slide import MergeWindow, SlideWindow, UpdateStates
 
 _SLIDES_FOR_INVERSE = 5
 """A window of fewer slides is cheaper to reduce again than to correct twice

@@ -6,16 +6,14 @@ file by its name: they are many, and a task imports only those that it needs.
 
 =====================  ==========================================================================
 `deferred`             RDDs that are made in the JVM when something asks for them
-`fusion`               narrow operations as one function per partition
+`fusion`               narrow operations as one function per partition; counting in C
 `dead_letters`         functions whose failures go to the dead letters, record by record
 `arrow`                operations on columns of record batches
 `combine`              combining by key
 `shuffle`              placing records in partitions
 `sections`             reading what is placed alike, partition by partition
 `grouping`             groups and joins
-`slide`, `update`      from one window, and from one batch's states, to the next
-`counting`,            counting in C; the garbage collector made to look less often
-`collector`
+`slide`                from one window, and from one batch's states, to the next
 `encrypted_rdds`       records that are encrypted where Spark puts them
 =====================  ==========================================================================
 """

@@ -25,7 +25,6 @@ from pyspark import RDD
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import Aggregator, ExternalMerger
 
-from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import narrow
 from penstock.streaming.kernels.fusion import (
     FusedFunction,
@@ -40,6 +39,7 @@ from penstock.streaming.kernels.shuffle import (
     stretches,
     used_memory_mb,
 )
+from penstock.worker import collect_less
 
 MAX_KEYS = 1 << 19
 """Keys in a dict that is then written to the shuffle; about 100 MB with short strings."""

@@ -10,13 +10,14 @@ never silently drops records.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
-from itertools import chain
+from itertools import chain, count
 from typing import Any, ClassVar
 
-from penstock.streaming.kernels.collector import collect_less
+from penstock.worker import collect_less
 
 _MOST_INLINED = 8
 """Python nests no more than 20 loops."""
@@ -194,3 +195,11 @@ class FusedFunction:
                 break
             functions.append(operation.func)
         return tuple(functions)
+
+
+def count_records(_: int, records: Iterable[Any]) -> list[int]:
+    """Return a list with the number of records; for `mapPartitionsWithIndex`."""
+    # `zip` takes a number for every record, the deque of no length drops both.
+    numbers = count()
+    deque(zip(records, numbers), maxlen=0)  # noqa: B905  # the counter has no end
+    return [next(numbers)]

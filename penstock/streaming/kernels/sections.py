@@ -16,7 +16,6 @@ from pyspark import RDD, SparkContext
 from pyspark import serializers as _untyped_serializers
 from pyspark.core.rdd import Partitioner, portable_hash
 
-from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import (
     Content,
     DeferredRDD,
@@ -25,6 +24,7 @@ from penstock.streaming.kernels.deferred import (
     no_partitions,
 )
 from penstock.streaming.kernels.shuffle import PIECES, Place, place_by_key, shuffle
+from penstock.worker import collect_less
 
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers

@@ -18,8 +18,8 @@ from pyspark import traceback_utils as _untyped_traceback_utils
 from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.shuffle import get_used_memory
 
-from penstock.streaming.kernels.collector import collect_less
 from penstock.streaming.kernels.deferred import Content, DeferredRDD, Source, content_of, narrow
+from penstock.worker import collect_less
 
 # PySpark does not type these.
 _serializers: Any = _untyped_serializers

@@ -15,11 +15,11 @@ Layout
 
 ==================  ==============================================================================
 `decision`          whose limit holds, as one pure function
-`memory`            what a stream keeps: it is on the stream's node and is pickled with the graph
+`memory`            what a stream keeps: it is on the stream's node and is pickled with the graph;
+                    `RateGroup`: a total that several streams share
 `book`              `RateBook`: the rates of all streams of a context, before and while it runs;
                     `RateController`: a listener per stream, asks its estimator after each batch
 `division`          how a total is divided, as one pure function, and what is in force where
-`group`             `RateGroup`: a total that several streams share
 ==================  ==============================================================================
 
 The way of a rate
@@ -40,7 +40,7 @@ from penstock.rates import (
 )
 from penstock.streaming.rates.book import RateBook, RateController
 from penstock.streaming.rates.decision import RateSource, StreamRate
-from penstock.streaming.rates.group import GroupRate, RateGroup
+from penstock.streaming.rates.memory import GroupRate, RateGroup
 
 __all__ = [
     "AIMDRateEstimator",

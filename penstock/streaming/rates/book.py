@@ -13,7 +13,7 @@ from penstock._arguments import as_rate
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError
 from penstock.rates import create_rate_estimator
-from penstock.rates.estimator import RateEstimator
+from penstock.rates.estimators import RateEstimator
 from penstock.settings import Settings
 from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.listeners.events import BatchCompleted
@@ -26,8 +26,7 @@ from penstock.streaming.rates.decision import (
     decide,
 )
 from penstock.streaming.rates.division import Division, Usage
-from penstock.streaming.rates.group import GroupRate, RateGroup
-from penstock.streaming.rates.memory import GroupPlan, RateMemory
+from penstock.streaming.rates.memory import GroupPlan, GroupRate, RateGroup, RateMemory
 from penstock.wire.messages import ReportRateStatus
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
-from penstock.host.bounded import run_bounded
+from penstock.host.spark_end import run_bounded
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 
 from penstock.streaming.dstream.job import Job
-from penstock.streaming.dstream.output_specs import allow_existing_folders
+from penstock.streaming.dstream.output import allow_existing_folders
 from penstock.streaming.durations import batch_datetime
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from penstock.streaming.kernels.combine import Combiner
 from penstock.streaming.kernels.grouping import Spill, _Cogroup, _Group, _Join
 from penstock.streaming.kernels.sections import _OverSections
 from penstock.streaming.kernels.shuffle import PIECES, BucketWriter, _Deal
-from penstock.streaming.kernels.slide import SlideWindow
-from penstock.streaming.kernels.update import UpdateStates
+from penstock.streaming.kernels.slide import SlideWindow, UpdateStates
 
 serializers: Any = _untyped_serializers
 SERIALIZER = serializers.AutoBatchedSerializer(PIECES)

@@ -13,8 +13,7 @@ Layout
 ------
 
 ===============  =================================================================================
-`interface`      what a client must be able to do, and the errors that it tells by; `_list_chunk`:
-                 what records of both have in common
+`interface`      what a client must be able to do, and the errors that it tells by
 `kafka_python`   kafka-python: needs nothing but Python; how it is set up is in
                  `_kafka_python_client`
 `confluent`      confluent-kafka: librdkafka, some four times as fast; how it is set up is in

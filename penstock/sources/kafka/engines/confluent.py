@@ -36,7 +36,6 @@ from penstock.sources.kafka.engines._confluent_client import (
     translated,
     translated_errors,
 )
-from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.engines.interface import (
     Chunk,
     ClientError,
@@ -423,7 +422,7 @@ class _Member(GroupMember):
         self._moved.update(gone)
 
 
-class _MessageChunk(ListChunk):
+class _MessageChunk(Chunk):
     """Messages without errors, of one partition, in their order."""
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -77,40 +78,55 @@ class PartitionState:
     leader: str
 
 
-class Chunk(Protocol):
-    """Records of one partition in their order, in the form that the client has them in."""
+class Chunk(ABC):
+    """Records of one partition in their order, in the form that the client has them in.
 
-    def __len__(self) -> int: ...
+    Args:
+        found: The records, at least one.
+    """
+
+    def __init__(self, found: list[Any]) -> None:
+        self._found = found
+
+    @staticmethod
+    @abstractmethod
+    def _offset(record: Any) -> int:
+        """Return the offset of a record of the client."""
+
+    def __len__(self) -> int:
+        return len(self._found)
 
     @property
     def start(self) -> int:
         """The offset of the first record."""
-        ...
+        return self._offset(self._found[0])
 
     @property
     def end(self) -> int:
         """The offset after the last record."""
-        ...
+        return self._offset(self._found[-1]) + 1
 
     def before(self, offset: int) -> Chunk:
         """Return those with lower offsets."""
-        ...
+        if self.end <= offset:
+            return self
+        return type(self)(self._found[: bisect_left(self._found, offset, key=self._offset)])
 
     def parts(self, count: int) -> tuple[Chunk, Chunk]:
         """Return the first `count` records, and the others."""
-        ...
+        return type(self)(self._found[:count]), type(self)(self._found[count:])
 
+    @abstractmethod
     def values(self) -> list[bytes | None]:
         """Return the records' values."""
-        ...
 
+    @abstractmethod
     def records(self) -> list[KafkaRecord]:
         """Return them as `KafkaRecord`, with keys and values as bytes."""
-        ...
 
+    @abstractmethod
     def columns(self) -> Mapping[str, pa.Array]:
         """Return arrays by the names of the columns of Spark's Kafka source, headers among them."""
-        ...
 
 
 class RangeConsumer(ABC):

@@ -20,7 +20,6 @@ from kafka.structs import MemberState
 
 from penstock.sources.kafka.columns import arrays
 from penstock.sources.kafka.engines._kafka_python_client import admin, consumer, translated_errors
-from penstock.sources.kafka.engines._list_chunk import ListChunk
 from penstock.sources.kafka.engines.interface import (
     Chunk,
     ClientError,
@@ -67,7 +66,7 @@ _make = partial(tuple.__new__, KafkaRecord)
 _value = attrgetter("value")
 
 
-class _Chunk(ListChunk):
+class _Chunk(Chunk):
     @staticmethod
     def _offset(record: Any) -> int:
         return int(record.offset)

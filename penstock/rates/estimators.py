@@ -1,8 +1,128 @@
-"""`AIMDRateEstimator`: a little more after each good batch, a good deal less after a bad one."""
+"""Makers of a rate out of what batches tell: Spark's PID controller, AIMD, and the choice."""
 
 from __future__ import annotations
 
-from penstock.rates.estimator import RateEstimator
+import math
+from abc import ABC, abstractmethod
+
+from penstock.settings import Settings
+
+
+class RateEstimator(ABC):
+    """Estimates how many records per second can be processed (Spark's ``RateEstimator``).
+
+    Asked by one thread, once for each completed batch in which the stream has records. It is
+    pickled with the graph, so that a driver that is started again goes on where it was.
+    """
+
+    @abstractmethod
+    def compute(
+        self,
+        time_ms: int,
+        elements: int,
+        processing_delay_ms: int,
+        scheduling_delay_ms: int,
+        queue_fill: float = 0.0,
+    ) -> float | None:
+        """Return the records per second to go on with, or None to leave them as they are.
+
+        Args:
+            time_ms: When the batch ended, ms since the epoch.
+            elements: The stream's records in it.
+            processing_delay_ms: From the start of its first job to the end of its last.
+            scheduling_delay_ms: How long it waited for that start.
+            queue_fill: How full the receiver's queue of blocks was at most since the batch before,
+                0 to 1.
+        """
+
+
+class PIDRateEstimator(RateEstimator):
+    """A PID controller of the rate (Spark's ``PIDRateEstimator.scala``).
+
+    The error is the rate minus the speed at which the batch was processed; its integral is what the
+    batch had to wait for, seen as records that came too early; its derivative is its change per
+    second since the last batch. The results equal those of Spark's class to the last bit, so each
+    step is in the order and the precision of the original.
+
+    The first batch only tells its speed. A batch without records, without a processing time or not
+    later than the one before tells nothing.
+
+    Args:
+        batch_ms: The batch interval, above 0.
+        proportional: Weight of the error, at least 0.
+        integral: Weight of the integral, at least 0.
+        derivative: Weight of the derivative, at least 0.
+        min_rate: The lowest rate, above 0, in records per second.
+
+    Raises:
+        ValueError: An argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        batch_ms: int,
+        proportional: float = 1.0,
+        integral: float = 0.2,
+        derivative: float = 0.0,
+        min_rate: float = 100.0,
+    ) -> None:
+        _require(batch_ms > 0, f"Specified batch interval {batch_ms} is invalid.")
+        _require(proportional >= 0, f"Proportional term {proportional} should be >= 0.")
+        _require(integral >= 0, f"Integral term {integral} should be >= 0.")
+        _require(derivative >= 0, f"Derivative term {derivative} should be >= 0.")
+        _require(min_rate > 0, "Minimum rate should be > 0")
+        self._batch_ms = batch_ms
+        self._proportional = float(proportional)
+        self._integral = float(integral)
+        self._derivative = float(derivative)
+        self._min_rate = float(min_rate)
+        self._is_first = True
+        self._latest_ms = -1
+        self._latest_rate = -1.0
+        self._latest_error = -1.0
+
+    def compute(
+        self,
+        time_ms: int,
+        elements: int,
+        processing_delay_ms: int,
+        scheduling_delay_ms: int,
+        queue_fill: float = 0.0,
+    ) -> float | None:
+        """Return the next rate; `queue_fill` plays no part."""
+        if time_ms <= self._latest_ms or elements <= 0 or processing_delay_ms <= 0:
+            return None
+        # Both sides of a quotient become doubles first, as in the original: Python's quotient of
+        # two ints is rounded only once, which may be another number.
+        since_update_s = float(time_ms - self._latest_ms) / 1000
+        processing_rate = float(elements) / processing_delay_ms * 1000
+        error = self._latest_rate - processing_rate
+        historical_error = float(scheduling_delay_ms) * processing_rate / self._batch_ms
+        error_change = (error - self._latest_error) / since_update_s
+        rate = (
+            self._latest_rate
+            - self._proportional * error
+            - self._integral * historical_error
+            - self._derivative * error_change
+        )
+        # Not a number stays what it is, as with Java's max.
+        if not math.isnan(rate):
+            rate = max(rate, self._min_rate)
+        self._latest_ms = time_ms
+        if self._is_first:
+            self._is_first = False
+            self._latest_rate = processing_rate
+            self._latest_error = 0.0
+            return None
+        self._latest_rate = rate
+        self._latest_error = error
+        return rate
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(f"PIDRateEstimator: {message}")
+
 
 _FULL_BATCH = 0.99
 """A batch that takes more of its interval than this has no room left."""
@@ -130,3 +250,21 @@ class AIMDRateEstimator(RateEstimator):
         self._cut_ms = time_ms
         self._too_high = rate
         return lower
+
+
+def create_rate_estimator(settings: Settings, batch_ms: int) -> RateEstimator:
+    """Return the estimator that ``spark.streaming.backpressure.rateEstimator`` names."""
+    if settings.rate_estimator == "aimd":
+        return AIMDRateEstimator(
+            batch_ms,
+            increase=settings.aimd_increase,
+            decrease=settings.aimd_decrease,
+            min_rate=settings.aimd_min_rate,
+        )
+    return PIDRateEstimator(
+        batch_ms,
+        settings.pid_proportional,
+        settings.pid_integral,
+        settings.pid_derived,
+        settings.pid_min_rate,
+    )
