@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 
-def lazy_door(door: str, modules: Mapping[str, str]) -> Callable[[str], object]:
+def lazy_door(door: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], object]:
     """Return the ``__getattr__`` of a room's ``__init__``.
 
     Args:
         door: The room's name.
-        modules: The module of each public name, within the room.
+        modules: The public names of each module, within the room.
     """
+    places = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> object:
-        if name not in modules:
+        if name not in places:
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{door}.{modules[name]}"), name)
+        found = getattr(import_module(f"{door}.{places[name]}"), name)
         setattr(sys.modules[door], name, found)
         return found
 

@@ -146,25 +146,20 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ArenaStatistics": "memory",
-    "Block": "reader",
-    "BlockAccess": "reader",
-    "BlockBuilder": "builder",
-    "BlockKind": "builder",
-    "BlockNotFoundError": "reader",
-    "BlockRDD": "dataframe",
-    "BlockStore": "store",
-    "BlockUnavailableError": "reader",
-    "MemoryArena": "memory",
-    "SealedBlock": "builder",
-    "Slot": "memory",
-    "block_schema": "dataframe",
-    "blocks_to_dataframe": "dataframe",
-    "check_in_memory": "_encryption",
-    "end_on_this_host": "launch",
-    "read_block": "reader",
-    "read_block_if_any": "reader",
-    "scratch_claim_path": "launch",
+    "_encryption": ["check_in_memory"],
+    "builder": ["BlockBuilder", "BlockKind", "SealedBlock"],
+    "dataframe": ["BlockRDD", "block_schema", "blocks_to_dataframe"],
+    "launch": ["end_on_this_host", "scratch_claim_path"],
+    "memory": ["ArenaStatistics", "MemoryArena", "Slot"],
+    "reader": [
+        "Block",
+        "BlockAccess",
+        "BlockNotFoundError",
+        "BlockUnavailableError",
+        "read_block",
+        "read_block_if_any",
+    ],
+    "store": ["BlockStore"],
 }
 
 if not TYPE_CHECKING:

@@ -94,23 +94,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ContinuousLaunch": "task",
-    "ContinuousOperation": "operation",
-    "ContinuousTaskError": "task",
-    "DatabaseSink": "sinks",
-    "Epoch": "sinks",
-    "ExpiredTimers": "timers",
-    "FileSink": "sinks",
-    "FunctionSink": "sinks",
-    "KeyedState": "state",
-    "Sink": "sinks",
-    "SinkError": "sinks",
-    "StateError": "state",
-    "StatePlace": "state",
-    "TimeDomain": "timers",
-    "Timers": "timers",
-    "Watermark": "operation",
-    "run_task": "task",
+    "operation": ["ContinuousOperation", "Watermark"],
+    "sinks": ["DatabaseSink", "Epoch", "FileSink", "FunctionSink", "Sink", "SinkError"],
+    "state": ["KeyedState", "StateError", "StatePlace"],
+    "task": ["ContinuousLaunch", "ContinuousTaskError", "run_task"],
+    "timers": ["ExpiredTimers", "TimeDomain", "Timers"],
 }
 
 if not TYPE_CHECKING:

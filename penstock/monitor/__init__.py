@@ -63,11 +63,9 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_door(
         __name__,
         {
-            "Application": "application",
-            "Limit": "records",
-            "Model": "model",
-            "Monitor": "monitor",
-            "TrackerEvents": "monitor",
-            "start_monitor": "monitor",
+            "application": ["Application"],
+            "model": ["Model"],
+            "monitor": ["Monitor", "TrackerEvents", "start_monitor"],
+            "records": ["Limit"],
         },
     )

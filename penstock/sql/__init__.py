@@ -95,16 +95,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    "AnotherLedgerError": "errors",
-    "FolderError": "errors",
-    "HostNotReachableError": "errors",
-    "PlacesReleasedError": "errors",
-    "QueryRate": "_query_rates",
-    "ReceiverHost": "host",
-    "SourceError": "errors",
-    "SourceOptionError": "errors",
-    "connect": "session",
-    "readStream": "host",
+    "_query_rates": ["QueryRate"],
+    "errors": [
+        "AnotherLedgerError",
+        "FolderError",
+        "HostNotReachableError",
+        "PlacesReleasedError",
+        "SourceError",
+        "SourceOptionError",
+    ],
+    "host": ["ReceiverHost", "readStream"],
+    "session": ["connect"],
 }
 
 if not TYPE_CHECKING:

@@ -65,18 +65,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CRASH_POINTS": "crashes",
-    "BatchesByHand": "batches",
-    "ClaimNotHeldError": "crashes",
-    "CrashReport": "crashes",
-    "ReceiverTestError": "driver",
-    "RunningReceiver": "running",
-    "SINK_CRASH_POINTS": "sinks",
-    "SinkCrashReport": "sinks",
-    "batches_by_hand": "batches",
-    "crash_test": "crashes",
-    "run_receiver": "running",
-    "sink_crash_test": "sinks",
+    "batches": ["BatchesByHand", "batches_by_hand"],
+    "crashes": ["CRASH_POINTS", "ClaimNotHeldError", "CrashReport", "crash_test"],
+    "driver": ["ReceiverTestError"],
+    "running": ["RunningReceiver", "run_receiver"],
+    "sinks": ["SINK_CRASH_POINTS", "SinkCrashReport", "sink_crash_test"],
 }
 
 if not TYPE_CHECKING:
