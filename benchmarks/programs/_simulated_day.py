@@ -76,7 +76,7 @@ class SimulatedDay:
         self._stack = contextlib.ExitStack()
         self._living = {}
         self.tracker = ReceiverTracker(
-            None,
+            self._cluster,
             {number: (Source(), f"Source [{number}]") for number in range(receivers)},
             Settings(),
             application_id="app",
@@ -91,7 +91,6 @@ class SimulatedDay:
             logs=BlockLogs(os.path.join(folder, "receivedData"), "none"),
             events=Events(),
             clock=self._clock,
-            cluster=self._cluster,
         )
         self.servers = []
 

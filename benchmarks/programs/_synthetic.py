@@ -37,10 +37,12 @@ class Events:
     def receiver_started(self, info):
         pass
 
-    receiver_error = receiver_stopped = receiver_started
+    receiver_error = receiver_stopped = rate_status = receiver_started
 
     def permanent_error(self, stream_id, message, error):
         pass
+
+    continuous_error = permanent_error
 
 
 def block(stream_id, attempt, host, number):

@@ -124,7 +124,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="tracker-many-", dir=parent)
     cluster = SyntheticCluster(EXECUTORS)
     tracker = ReceiverTracker(
-        None,
+        cluster,
         {number: (Source(), f"Source [{number}]") for number in range(RECEIVERS)},
         Settings(),
         application_id="app",
@@ -138,7 +138,6 @@ def main():
         ),
         logs=BlockLogs(os.path.join(folder, "receivedData"), "always"),
         events=Events(),
-        cluster=cluster,
     )
     tracker.start()
     try:

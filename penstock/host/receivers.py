@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,23 +17,23 @@ from penstock.blockstore import (
     read_block,
 )
 from penstock.clock import Clock
-from penstock.continuous import ContinuousOperation
 from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import ReceiverStatus
-from penstock.receiver import SharedRatePlace, policy_of
+from penstock.receiver import policy_of
 from penstock.tracker import (
     KeptStreamSettings,
     ReceivedBlockTracker,
     ReceiverState,
     ReceiverTracker,
     ReceiverTrackerEvents,
+    SparkCluster,
 )
 from penstock.wal import is_shared
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import LettersSent, ReceivedBlockInfo, ReportRateStatus
+from penstock.wire.messages import LettersSent, ReceivedBlockInfo
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -62,11 +62,7 @@ class HostedReceivers:
         ledger: The ledger, open, with the streams registered; closed by `stop`.
         clock: Time.
         events: Is notified of receivers.
-        keep_batches: Whether batches that an earlier run did not finish keep their blocks.
-        on_rate_status: Is notified how the receivers use their rates; must not block.
         kept: The streams that are read by places.
-        continuous: Those of them whose blocks are given to a function as they come.
-        on_continuous_error: Notified which of these is given up, why, and with which traceback.
 
     Attributes:
         tracker: The tracker.
@@ -85,22 +81,15 @@ class HostedReceivers:
         *,
         clock: Clock,
         events: ReceiverTrackerEvents,
-        keep_batches: bool = False,
-        on_rate_status: Callable[[ReportRateStatus], None] | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
-        continuous: Mapping[int, ContinuousOperation] | None = None,
-        on_continuous_error: Callable[[int, str, str], None] = lambda stream_id, message, error: (
-            None
-        ),
     ) -> None:
         self._spark_context = spark_context
         self._run = run
         self._receivers = tuple(receiver for receiver, _ in receivers.values())
-        self._shared_rate = SharedRatePlace.of(run.settings)
         logs = run.logs()
         self.letters_program = program_of(logs.letters_place(run.settings).folder)
         self.tracker = ReceiverTracker(
-            spark_context,
+            SparkCluster(spark_context),
             receivers,
             run.settings,
             application_id=run.run_id,
@@ -108,12 +97,7 @@ class HostedReceivers:
             logs=logs,
             events=events,
             clock=clock,
-            keep_batches=keep_batches,
-            on_rate_status=on_rate_status,
-            shared_rate=self._shared_rate,
             kept=kept,
-            continuous=continuous,
-            on_continuous_error=on_continuous_error,
         )
         HostedReceivers._made.add(self)
 
@@ -146,9 +130,9 @@ class HostedReceivers:
                 check_writable(letters)
             if self._run.encryption is not None:
                 check_in_memory(settings.memory_dir)
-        if self._shared_rate is not None:
+        if self.tracker.shared_rate is not None:
             # Receivers would wait for it, and nobody would see why.
-            self._shared_rate.check()
+            self.tracker.shared_rate.check()
 
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.dead_letters import LetterTail
-    from penstock.monitor import Application, Monitor
-    from penstock.tracker import KeptStream, ReceiverTrackerEvents, TrackedReceiver
+    from penstock.monitor import Application, Monitor, TrackerEvents
+    from penstock.tracker import KeptStream, TrackedReceiver
+    from penstock.wire.messages import ReportRateStatus
 
 _NEWEST_BLOCKS = 100
 """How many of the newest blocks are looked through for one that has records."""
@@ -139,6 +140,7 @@ class HostEvents:
 
     Args:
         on_error: Is notified of what is final.
+        rate_status: Is notified how receivers use their rates.
         readings: Forget a receiver that stopped.
         lines: Say of receivers what a person wants to see.
 
@@ -149,13 +151,15 @@ class HostEvents:
     def __init__(
         self,
         on_error: Callable[[PermanentReceiverError | ContinuousStreamError], None],
+        rate_status: Callable[[ReportRateStatus], None],
         readings: ReceiverReadings,
         lines: TerminalLines,
     ) -> None:
         self._on_error = on_error
+        self.rate_status = rate_status
         self._readings = readings
         self._lines = lines
-        self.monitor: ReceiverTrackerEvents | None = None
+        self.monitor: TrackerEvents | None = None
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
         self._lines.say(

@@ -411,7 +411,7 @@ class ReceiverHost:
         if durability.scratch is not None:
             self._scratch = ScratchClaim(durability.scratch)
         lines = TerminalLines(_log, settings.console)
-        events = HostEvents(self._failed, self._readings, lines)
+        events = HostEvents(self._failed, self._take_rate_status, self._readings, lines)
         ledger = run.open_ledger(self._clock)
         try:
             self._numbers = ledger.register_streams(
@@ -426,12 +426,7 @@ class ReceiverHost:
                 ledger,
                 clock=self._clock,
                 events=events,
-                on_rate_status=self._take_rate_status,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
-                continuous={
-                    self._numbers[name]: operation for name, operation in self._operations.items()
-                },
-                on_continuous_error=events.continuous_error,
             )
         except BaseException:
             ledger.close()
@@ -529,6 +524,7 @@ class ReceiverHost:
             found.consumer_timeout_s,
             None if schema is None else schema.serialize().to_pybytes(),
             found.max_backlog_bytes,
+            self._operations.get(name),
         )
 
     def _failed(self, error: PermanentReceiverError | ContinuousStreamError) -> None:

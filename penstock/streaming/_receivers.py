@@ -95,6 +95,7 @@ class ReceiverSide:
         self._clock = clock
         self._readings = ReceiverReadings()
         self._controllers: list[RateController] = []
+        self._keep_batches = keep_batches
         if not nodes:
             return
         assert ledger is not None
@@ -117,20 +118,17 @@ class ReceiverSide:
             run,
             ledger,
             clock=clock,
-            events=_TrackerEvents(bus, on_error, rates, self._readings),
-            keep_batches=keep_batches,
-            on_rate_status=self._on_rate_status,
+            events=_TrackerEvents(bus, on_error, rates, self._readings, clock),
             kept={
                 node.stream_id: KeptStreamSettings(
-                    node.name, Retention(0), max_backlog_bytes=MOST_UNREAD_BYTES
+                    node.name,
+                    Retention(0),
+                    max_backlog_bytes=MOST_UNREAD_BYTES,
+                    continuous=node.continuous,
                 )
                 for node in nodes
                 if node.continuous is not None
             },
-            continuous={
-                node.stream_id: node.continuous for node in nodes if node.continuous is not None
-            },
-            on_continuous_error=lambda *told: on_error(ContinuousStreamError(*told)),
         )
         self.blocks = self._hosted.tracker
 
@@ -150,7 +148,7 @@ class ReceiverSide:
         for controller in self._controllers:
             self._bus.add(controller)
         if self._hosted is not None:
-            self._hosted.tracker.start()
+            self._hosted.tracker.start(keep_batches=self._keep_batches)
 
     def _send_rates(
         self,
@@ -204,10 +202,6 @@ class ReceiverSide:
         if self._hosted is None:
             raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
         return self._hosted
-
-    def _on_rate_status(self, report: ReportRateStatus) -> None:
-        self._rates.on_rate_status(report)
-        self._readings.take(report, self._clock.monotonic_s())
 
     def readings(self) -> dict[int, ReceiverReading]:
         """Return what receivers told last, by stream; of those that were heard of lately."""
@@ -355,11 +349,13 @@ class _TrackerEvents:
         on_error: Callable[[BaseException], None],
         rates: RateBook,
         readings: ReceiverReadings,
+        clock: Clock,
     ) -> None:
         self._bus = bus
         self._on_error = on_error
         self._rates = rates
         self._readings = readings
+        self._clock = clock
 
     def receiver_started(self, info: TrackedReceiver, /) -> None:
         self._rates.receiver_started(info.streamId)
@@ -375,6 +371,13 @@ class _TrackerEvents:
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         self._on_error(PermanentReceiverError(stream_id, message, error))
+
+    def continuous_error(self, stream_id: int, message: str, error: str, /) -> None:
+        self._on_error(ContinuousStreamError(stream_id, message, error))
+
+    def rate_status(self, report: ReportRateStatus, /) -> None:
+        self._rates.on_rate_status(report)
+        self._readings.take(report, self._clock.monotonic_s())
 
 
 def _check_retention(settings: Settings, keeps_blocks: bool) -> None:

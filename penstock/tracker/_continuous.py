@@ -23,7 +23,7 @@ from penstock.continuous import (
     StatePlace,
     run_task,
 )
-from penstock.dead_letters import DeadLetterPlace, FunctionLetters
+from penstock.dead_letters import FunctionLetters
 from penstock.errors import SettingError
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
@@ -87,13 +87,11 @@ class ContinuousStreams:
         clock: Time, for pauses between attempts.
         listeners: Are notified of streams that are given up.
         access: Returns what reaching blocks needs, as of now.
-        letters: Where dead letters go; None: they are not kept.
         logs: Where blocks are logged; beside them states are kept.
         locations: Returns where tasks of a stream should run.
         later: Runs something on a loop after some seconds.
         on_logged: Notified of a stream an epoch of which was logged.
         release: Lets go of blocks that no one needs.
-        on_given_up: Notified which stream is given up, why, and with which traceback.
         lost: Attempts of receivers whose blocks went with an earlier run.
         backlogs: With so many bytes that are in no logged epoch the receiver of a stream waits.
 
@@ -112,13 +110,11 @@ class ContinuousStreams:
         clock: Clock,
         listeners: Listeners,
         access: Callable[[], BlockAccess],
-        letters: DeadLetterPlace | None,
         logs: BlockLogs,
         locations: Callable[[int], tuple[TaskLocation, ...]],
         later: Callable[[float, Callable[[], None], EventLoop], None],
         on_logged: Callable[[int], None],
         release: Callable[[], None],
-        on_given_up: Callable[[int, str, str], None],
         lost: frozenset[str],
         backlogs: Mapping[int, int] | None = None,
     ) -> None:
@@ -126,7 +122,7 @@ class ContinuousStreams:
         self._settings = settings
         self._listeners = listeners
         self._access = access
-        self._letters = letters
+        self._letters = logs.letters_place(settings) if settings.dead_letters_enabled else None
         self._logs = logs
         if any(operation.key_by is not None for _, operation, _ in operations.values()):
             self._check_states()
@@ -144,7 +140,7 @@ class ContinuousStreams:
                 lambda delay_s, function: later(delay_s, function, self._loop),
                 partial(on_logged, stream_id),
                 release,
-                partial(on_given_up, stream_id),
+                partial(listeners.continuous_error, stream_id),
                 lost,
                 clock,
                 # So that one ends, whatever its time, before the receiver waits for it.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.clock import Clock
+from penstock.continuous import ContinuousOperation
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.tracker.places import CONTINUOUS, ConsumerStatus, Places, Retention
@@ -198,6 +199,7 @@ class KeptStreamSettings:
             None: never.
         schema: The serialised Arrow schema that its receiver declares, or None.
         max_backlog_bytes: With that many unread bytes its receiver waits; None: it does not.
+        continuous: What its blocks are given to as they come, if anything is.
     """
 
     name: str
@@ -205,6 +207,7 @@ class KeptStreamSettings:
     consumer_timeout_s: float | None = None
     schema: bytes | None = None
     max_backlog_bytes: int | None = None
+    continuous: ContinuousOperation | None = None
 
 
 class PlaceService:

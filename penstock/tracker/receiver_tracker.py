@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +18,6 @@ from pyspark import cloudpickle
 from penstock._setting_values import wait_for_lost_blocks_s
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
-from penstock.continuous import ContinuousOperation
 from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
@@ -38,7 +37,6 @@ from penstock.tracker.cluster import (
     Cluster,
     ExecutorLocation,
     HostLocation,
-    SparkCluster,
     TaskLocation,
 )
 from penstock.tracker.errors import (
@@ -61,7 +59,7 @@ from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReceivedBlockInfo, ReportRateStatus, SlowBlock, StopReceiver
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    pass
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -105,11 +103,12 @@ class ReceiverTracker:
     Attributes:
         ledger: The ledger.
         letter_sends: Has receivers store dead letters again.
+        shared_rate: What the receivers share with those of other applications.
     """
 
     def __init__(
         self,
-        spark_context: SparkContext | None,
+        cluster: Cluster,
         receivers: Mapping[int, tuple[Receiver, str]],
         settings: Settings,
         *,
@@ -118,20 +117,12 @@ class ReceiverTracker:
         logs: BlockLogs,
         events: ReceiverTrackerEvents,
         clock: Clock | None = None,
-        keep_batches: bool = False,
-        cluster: Cluster | None = None,
-        on_rate_status: Callable[[ReportRateStatus], None] | None = None,
-        shared_rate: SharedRatePlace | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
-        continuous: Mapping[int, ContinuousOperation] | None = None,
-        on_continuous_error: Callable[[int, str, str], None] = lambda stream_id, message, error: (
-            None
-        ),
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
         Args:
-            spark_context: Where the receivers run.
+            cluster: Where the receivers run.
             receivers: Receiver and name of each stream.
             settings: The application's settings.
             application_id: Spark's.
@@ -139,21 +130,8 @@ class ReceiverTracker:
             logs: The receivers' logs.
             events: Is notified of receivers.
             clock: Time.
-            keep_batches: Whether batches that an earlier run did not finish keep their blocks,
-                because they are made again under the same times (I3). Else their blocks wait for
-                a batch again.
-            cluster: In place of the Spark application.
-            on_rate_status: Is notified how the receivers' rates are used, on the tracker's control
-                thread; must not block.
-            shared_rate: What the receivers share with those of other applications.
             kept: The streams that are read by places; batches take the blocks of all others.
-            continuous: Those of them whose blocks are given to a function as they come.
-            on_continuous_error: Notified which of these is given up, why, and with which traceback.
         """
-        if cluster is None:
-            if spark_context is None:
-                raise ValueError("a SparkContext or a cluster is needed")
-            cluster = SparkCluster(spark_context)
         self._cluster = cluster
         self._receiver_objects = {stream_id: found[0] for stream_id, found in receivers.items()}
         self._stream_names = {stream_id: found[1] for stream_id, found in receivers.items()}
@@ -164,10 +142,8 @@ class ReceiverTracker:
         self._shared_logs = SharedLogs(logs.root)
         self._listeners = Listeners(events)
         self._clock = clock or SystemClock()
-        self._keep_batches = keep_batches
         self._lost_attempts: frozenset[str] = frozenset()
-        self._on_rate_status = on_rate_status or (lambda report: None)
-        self._shared_rate = shared_rate
+        self.shared_rate = SharedRatePlace.of(settings)
         self._link = ApplicationLink(
             secrets.token_bytes(32),
             tls=TlsIdentity.make() if self._settings.tls_enabled else None,
@@ -213,8 +189,11 @@ class ReceiverTracker:
         self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
-        self._operations = continuous or {}
-        self._on_continuous_error = on_continuous_error
+        self._operations = {
+            stream_id: found.continuous
+            for stream_id, found in self._kept.items()
+            if found.continuous is not None
+        }
         self._continuous: ContinuousStreams | None = None
         # By stream: before that place nothing need be in memory. For one thread.
         self._in_memory_from: dict[int, int] = {}
@@ -237,8 +216,13 @@ class ReceiverTracker:
     def _is_started(self) -> bool:
         return self.state is TrackerState.STARTED
 
-    def start(self) -> None:
+    def start(self, *, keep_batches: bool = False) -> None:
         """Listen, and start all receivers.
+
+        Args:
+            keep_batches: Whether batches that an earlier run did not finish keep their blocks,
+                because they are made again under the same times (I3). Else their blocks wait for
+                a batch again.
 
         Raises:
             IllegalStateError: It was started before.
@@ -263,7 +247,7 @@ class ReceiverTracker:
                     "Some blocks could not be recovered: an earlier run stored them without a log "
                     "that outlives it; their batches are made without them"
                 )
-            again = 0 if self._keep_batches else self.ledger.return_unfinished_batches()
+            again = 0 if keep_batches else self.ledger.return_unfinished_batches()
             if again:
                 _log.warning(
                     "%d blocks of batches that an earlier run did not finish are processed again",
@@ -468,17 +452,11 @@ class ReceiverTracker:
             clock=self._clock,
             listeners=self._listeners,
             access=lambda: self.block_access,
-            letters=(
-                self._logs.letters_place(self._settings)
-                if self._settings.dead_letters_enabled
-                else None
-            ),
             logs=self._logs,
             locations=self._beside_receiver,
             later=endpoint.later,
             on_logged=service.backlogs.check,
             release=self.release_places,
-            on_given_up=self._on_continuous_error,
             lost=self._lost_attempts,
             backlogs={
                 stream_id: found.max_backlog_bytes
@@ -500,7 +478,7 @@ class ReceiverTracker:
     def _take_report(self, report: ReportRateStatus) -> None:
         if self._disk_room is not None:
             self._disk_room.take(report)
-        self._on_rate_status(report)
+        self._listeners.rate_status(report)
 
     def _free_slots(self) -> int:
         return max(1, self._cluster.slots() - self.tasks)
@@ -611,7 +589,7 @@ class ReceiverTracker:
             ),
             executor_hosts=hosts,
             driver=ProcessIdentity.this_process(),
-            shared_rate=self._shared_rate,
+            shared_rate=self.shared_rate,
             has_copies=stream_id in self._with_copies,
             stream_name=self._stream_names[stream_id],
         )

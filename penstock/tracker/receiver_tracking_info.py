@@ -10,6 +10,7 @@ from typing import Protocol
 
 from penstock.errors import IllegalStateError
 from penstock.tracker.cluster import ExecutorLocation, TaskLocation
+from penstock.wire.messages import ReportRateStatus
 
 NEVER = -1
 """`TrackedReceiver.lastErrorTime` when there was no error."""
@@ -169,6 +170,12 @@ class ReceiverTrackerEvents(Protocol):
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
         """A receiver cannot be started, however often it is tried; it is given up."""
 
+    def continuous_error(self, stream_id: int, message: str, error: str, /) -> None:
+        """A continuous stream is given up: why, and with which traceback."""
+
+    def rate_status(self, report: ReportRateStatus, /) -> None:
+        """A receiver says how its rates are used; on the control thread: must not block."""
+
 
 class Listeners:
     """Calls a `ReceiverTrackerEvents`; what it raises is logged and harms no one."""
@@ -198,6 +205,14 @@ class Listeners:
         message = f"Receiver {stream_id} ended with its SparkContext"
         _log.info("%s", message)
         self._call(lambda: self._events.permanent_error(stream_id, message, error))
+
+    def continuous_error(self, stream_id: int, message: str, error: str) -> None:
+        """A continuous stream is given up."""
+        self._events.continuous_error(stream_id, message, error)
+
+    def rate_status(self, report: ReportRateStatus) -> None:
+        """A receiver says how its rates are used."""
+        self._events.rate_status(report)
 
     @staticmethod
     def _call(event: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ def test_each_is_told_of_what_concerns_it(capsys: pytest.CaptureFixture[str]) ->
     errors: list[Exception] = []
     program = Program(batch_ms=None)
     lines = TerminalLines(logging.getLogger("penstock.sql"), "on")
-    events = HostEvents(errors.append, program.readings, lines)
+    events = HostEvents(errors.append, lambda report: None, program.readings, lines)
     events.monitor = TrackerEvents(program.model)
     program.receiver()
     program.report(at_s=1.0)
@@ -62,7 +62,7 @@ def test_of_a_function_that_is_given_up_each_is_told() -> None:
 def test_without_a_monitor_the_host_is_told() -> None:
     errors: list[Exception] = []
     lines = TerminalLines(logging.getLogger("penstock.sql"), "off")
-    events = HostEvents(errors.append, ReceiverReadings(), lines)
+    events = HostEvents(errors.append, lambda report: None, ReceiverReadings(), lines)
     events.receiver_started(told())
     events.receiver_error(told("no route"))
     events.receiver_stopped(told("no route"))

@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from penstock.blockstore import BlockRDD
 from penstock.receiver import BlockLogs, Receiver
 from penstock.settings import Settings
-from penstock.tracker import ReceiverTracker
+from penstock.tracker import ReceiverTracker, SparkCluster
 from tests.bounds import HANG_S
 from tests.tracker.tracker_cases import Events, open_in
 
@@ -65,7 +65,7 @@ def main(folder: str) -> None:
     sc.setLogLevel("OFF")
     events = Events()
     tracker = ReceiverTracker(
-        sc,
+        SparkCluster(sc),
         {n: (Numbers(), f"Numbers [{n}]") for n in range(2)},
         Settings(memory_bytes=16 << 20, block_max_bytes=1 << 20, block_interval_ms=500),
         application_id=str(sc.applicationId),

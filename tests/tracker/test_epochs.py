@@ -728,7 +728,7 @@ def streams_of(
     timers: Timers,
     **more: Any,
 ) -> ContinuousStreams:
-    nothing: Any = None
+    nothing: Any = SimpleNamespace(continuous_error=print)
     return ContinuousStreams(
         {0: ("clicks", wanted, b"")},
         places,
@@ -737,13 +737,11 @@ def streams_of(
         clock=SystemClock(),
         listeners=nothing,
         access=lambda: nothing,
-        letters=None,
         logs=logs,
         locations=lambda stream_id: (),
         later=lambda delay_s, function, loop: timers.put((delay_s, function)),
         on_logged=lambda stream_id: None,
         release=lambda: None,
-        on_given_up=lambda stream_id, message, error: None,
         lost=frozenset(),
         **more,
     )
@@ -801,9 +799,9 @@ def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
     cluster = ThreadCluster()
     places = Case(tmp_path, 2).ledger.places
     timers: Timers = queue.SimpleQueue()
-    nothing: Any = None
     settings = Settings()
-    streams = streams_of(places, operation(2), cluster, settings, nothing, timers)
+    logs = BlockLogs("/log", "always")
+    streams = streams_of(places, operation(2), cluster, settings, logs, timers)
     streams.start()
     try:
         both: list[Any] = [cluster.next_attempt().launch for _ in range(2)]
@@ -834,7 +832,6 @@ def test_tasks_that_do_not_start_are_told_and_silent_ones_replaced(
 
 def test_an_epoch_ends_before_the_receiver_waits_for_it(tmp_path: Path) -> None:
     """Whatever its time is: of a bound of 40 blocks, two epochs and what comes meanwhile."""
-    nothing: Any = None
     case = Case(tmp_path, 30)
     cluster = ThreadCluster()
     streams = streams_of(
@@ -842,7 +839,7 @@ def test_an_epoch_ends_before_the_receiver_waits_for_it(tmp_path: Path) -> None:
         replace(operation(1), epoch_ms=3_600_000),
         cluster,
         Settings(),
-        nothing,
+        BlockLogs("/log", "always"),
         queue.SimpleQueue(),
         backlogs={0: 40_000},
     )
@@ -863,11 +860,10 @@ def test_an_epoch_ends_before_the_receiver_waits_for_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_between", [False, True])
 def test_nobody_waits_for_epochs_once_spark_has_ended(tmp_path: Path, in_between: bool) -> None:
-    nothing: Any = None
     cluster = ThreadCluster()
     places = Case(tmp_path, 2).ledger.places
-    settings = Settings()
-    streams = streams_of(places, operation(1), cluster, settings, nothing, queue.SimpleQueue())
+    settings, logs = Settings(), BlockLogs("/log", "always")
+    streams = streams_of(places, operation(1), cluster, settings, logs, queue.SimpleQueue())
     told: list[int] = []
     streams._listeners = SimpleNamespace(ended_with_spark=lambda stream, _: told.append(stream))  # type: ignore[assignment]
     (epochs,) = streams._streams.values()

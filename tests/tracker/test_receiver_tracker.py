@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import shutil
 import threading
 import time
@@ -17,15 +16,13 @@ from py4j.protocol import Py4JNetworkError
 
 from penstock.blockstore import BlockAccess, BlockKind, read_block, reader
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import BlockLogs, Receiver
+from penstock.receiver import Receiver
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,
     KeptStreamSettings,
-    ReceivedBlockTracker,
     ReceiverPickleError,
     ReceiverState,
-    ReceiverTracker,
     Retention,
     TaskEnd,
     TrackerState,
@@ -175,8 +172,7 @@ def test_a_receiver_that_does_not_start_is_told_ever_more_rarely(
 
 
 def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:
-    heard: queue.Queue[ReportRateStatus] = queue.Queue()
-    with running_tracker(tmp_path, on_rate_status=heard.put) as (_, cluster, _):
+    with running_tracker(tmp_path) as (_, cluster, events):
         first = cluster.next_attempt()
         first.register()
         first.fail()
@@ -185,8 +181,8 @@ def test_only_the_latest_attempt_is_heard_of_its_rate(tmp_path: Path) -> None:
         for name in (first.launch.attempt, "another", second.launch.attempt):
             report = ReportRateStatus(0, name, 1, 7, 0.5, True, 0.0, 1.0)
             assert second.ask(report) == Ok()
-        assert heard.get(timeout=WAIT_S) == report
-        assert heard.empty()
+        assert events.rates.get(timeout=WAIT_S) == report
+        assert events.rates.empty()
 
 
 def test_should_restart_receiver_after_stopping_it(tmp_path: Path) -> None:
@@ -899,19 +895,6 @@ def test_settings_reach_the_receiver(tmp_path: Path) -> None:
         assert launch.settings == settings
         assert launch.link.tracker_address[0] == "127.0.0.2"
         assert launch.application_id == "app-1"
-
-
-def test_a_tracker_needs_somewhere_to_run(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="SparkContext"):
-        ReceiverTracker(
-            None,
-            {},
-            Settings(),
-            application_id="a",
-            ledger=ReceivedBlockTracker(()),
-            logs=BlockLogs("b", "none"),
-            events=Events(),
-        )
 
 
 def test_a_block_that_batches_skip_is_counted_and_told_once(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def tracker_on(
 ) -> Iterator[tuple[ReceiverTracker, Events]]:
     events = Events()
     tracker = ReceiverTracker(
-        sc,
+        SparkCluster(sc),
         {0: (receiver, f"{type(receiver).__name__} [0]")},
         Settings(block_interval_ms=200, memory_bytes=16 << 20, block_max_bytes=1 << 20),
         application_id=sc.applicationId,

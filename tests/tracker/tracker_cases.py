@@ -62,6 +62,7 @@ class Events:
 
     def __init__(self) -> None:
         self._told: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self.rates: queue.Queue[ReportRateStatus] = queue.Queue()
 
     def receiver_started(self, info: TrackedReceiver) -> None:
         self._told.put(("started", info))
@@ -74,6 +75,11 @@ class Events:
 
     def permanent_error(self, stream_id: int, message: str, error: str) -> None:
         self._told.put(("permanent", (stream_id, message, error)))
+
+    continuous_error = permanent_error
+
+    def rate_status(self, report: ReportRateStatus) -> None:
+        self.rates.put(report)
 
     def next(self, kind: str) -> Any:
         """Return the next event, which must be of this kind."""
@@ -270,7 +276,6 @@ def running_tracker(
     settings: Settings = QUICK,
     remove_files: bool = False,
     keep_batches: bool = False,
-    on_rate_status: Callable[[ReportRateStatus], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
@@ -282,11 +287,9 @@ def running_tracker(
         receivers=receivers,
         settings=settings,
         remove_files=remove_files,
-        keep_batches=keep_batches,
-        on_rate_status=on_rate_status,
         kept=kept,
     )
-    tracker.start()
+    tracker.start(keep_batches=keep_batches)
     try:
         yield tracker, cluster, events
     finally:
@@ -302,22 +305,17 @@ def make_tracker(
     receivers: dict[int, tuple[Receiver, str]] | None = None,
     settings: Settings = QUICK,
     remove_files: bool = False,
-    keep_batches: bool = False,
-    on_rate_status: Callable[[ReportRateStatus], None] | None = None,
     kept: Mapping[int, KeptStreamSettings] | None = None,
 ) -> ReceiverTracker:
     receivers = receivers or {0: (Source(), "Source")}
     return ReceiverTracker(
-        None,
+        cluster,
         receivers,
         settings,
         application_id="app-1",
         ledger=open_in(folder, receivers) if kept is None else _with_places(folder, kept),
         logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=remove_files),
         events=events,
-        keep_batches=keep_batches,
-        cluster=cluster,
-        on_rate_status=on_rate_status,
         kept=kept,
     )
 

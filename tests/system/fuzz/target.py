@@ -40,6 +40,9 @@ class Counted:
     def permanent_error(self, stream_id: int, message: str, error: str) -> None:
         """Pass over it."""
 
+    continuous_error = permanent_error
+    rate_status = receiver_started
+
 
 class Batches:
     """Makes batches and checks that the good receiver's blocks are each there once, in order."""
@@ -73,14 +76,13 @@ def main() -> None:
     given = json.loads(sys.stdin.readline())
     cluster = ThreadCluster()
     tracker = ReceiverTracker(
-        None,
+        cluster,
         {number: (Source(), f"Source [{number}]") for number in (GOOD, ATTACKED)},
         replace(QUICK, tls_enabled=given["tls"]),
         application_id=APPLICATION,
         ledger=open_in(given["folder"], (GOOD, ATTACKED)),
         logs=BlockLogs(os.path.join(given["folder"], "blocks"), "none"),
         events=Counted(),
-        cluster=cluster,
     )
     tracker.start()
     try:
