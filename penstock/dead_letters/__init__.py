@@ -80,7 +80,6 @@ from penstock.dead_letters._letter import (
     DeadLetter,
     Form,
     PickledRecord,
-    letter_of,
     origin_digest,
 )
 from penstock.dead_letters._logs import is_program_name, program_name, program_of
@@ -121,7 +120,6 @@ __all__ = [
     "Unreadable",
     "folder_beside",
     "is_program_name",
-    "letter_of",
     "letters",
     "letters_of_log",
     "origin_digest",

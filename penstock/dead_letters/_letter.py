@@ -11,14 +11,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import encodable, text_of
 from penstock.position_changes import position_as_json
 
 KIND = 1
 """The kind of a letter's record in the log."""
-
-_SHOWN = 200
-_REASON = 4000
 
 
 class Form(Enum):
@@ -122,66 +118,6 @@ def read_letter(payload: bytes | memoryview) -> DeadLetter:
     return msgspec.msgpack.decode(payload, type=DeadLetter)
 
 
-def letter_of(
-    record: Any,
-    reason: BaseException,
-    *,
-    time_ms: int,
-    stream: int,
-    attempt: str,
-    receiver: str,
-    host: str,
-    shown: str,
-    size: int | None = None,
-    position: bytes | None = None,
-    batch_ms: int | None = None,
-    origin: str | None = None,
-    place: str = "",
-    stream_name: str = "",
-    max_bytes: int,
-) -> DeadLetter:
-    """Make the letter of a record.
-
-    Args:
-        record: Bytes, text or any object; of one that is not at hand as a whole, its beginning.
-        reason: Why it fits nowhere.
-        time_ms: Now.
-        stream: The stream.
-        attempt: The attempt.
-        receiver: The receiver's class.
-        host: This host.
-        shown: How the record begins, for people.
-        size: Bytes of the whole record where `record` is only its beginning.
-        position: What it was stored with, encoded.
-        batch_ms: See `DeadLetter`.
-        origin: See `DeadLetter`.
-        place: Where the error was raised, to be told behind what it says.
-        stream_name: See `DeadLetter`.
-        max_bytes: More of it is not kept.
-
-    Raises:
-        MemoryError: There is none for its bytes now.
-    """
-    form, data = _bytes_of(record)
-    return DeadLetter(
-        time_ms=time_ms,
-        stream=stream,
-        attempt=attempt,
-        receiver=receiver,
-        host=host,
-        error=type(reason).__name__,
-        reason=text_of(reason)[:_REASON] + encodable(place),
-        form=form.value,
-        data=data[:max_bytes],
-        size=max(len(data), size or 0),
-        shown=encodable(shown)[:_SHOWN],
-        position=position,
-        batch_ms=batch_ms,
-        origin=origin,
-        stream_name=encodable(stream_name),
-    )
-
-
 def origin_digest(letter: DeadLetter) -> bytes | None:
     """Return what two letters of one record have in common, and no others: 16 bytes.
 
@@ -197,7 +133,7 @@ def origin_digest(letter: DeadLetter) -> bytes | None:
     return digest.digest()
 
 
-def _bytes_of(record: Any) -> tuple[Form, bytes]:
+def bytes_of(record: Any) -> tuple[Form, bytes]:
     if isinstance(record, (bytes, bytearray, memoryview)):
         return Form.BYTES, bytes(record)
     if type(record) is PickledRecord:

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.clock import Clock, SystemClock
-from penstock.dead_letters._letter import KIND, letter_of
+from penstock.dead_letters._letter import KIND, DeadLetter, bytes_of
 from penstock.dead_letters._logs import FOLDER
 from penstock.dead_letters._retention import Retention
+from penstock.errors import encodable, text_of
 from penstock.wal import (
     EncryptionKey,
     FileSystem,
@@ -27,6 +28,8 @@ _ALIGNMENT = 64
 _APPEND_BYTES = 1 << 20
 _WAITING_BYTES = 64 << 20
 _STEP_S = 1.0
+_SHOWN = 200
+_REASON = 4000
 _SEGMENTS = 8
 """A segment is open for at most this part of the time for which letters are kept."""
 _SEGMENT_SIZE = 64 << 10
@@ -148,24 +151,39 @@ class DeadLetterWriter:
         origin: str | None = None,
         at: str = "",
     ) -> None:
-        """Keep a record until it is written; see `letter_of`, whose `place` is `at`."""
+        """Keep a record until it is written.
+
+        Args:
+            record: Bytes, text or any object; of one that is not at hand as a whole, its beginning.
+            reason: Why it fits nowhere.
+            shown: How the record begins, for people.
+            size: Bytes of the whole record where `record` is only its beginning.
+            position: What it was stored with, encoded.
+            batch_ms: See `DeadLetter`.
+            origin: See `DeadLetter`.
+            at: Where the error was raised, to be told behind what it says.
+
+        Raises:
+            MemoryError: There is none for its bytes now.
+        """
         place = self._place
-        letter = letter_of(
-            record,
-            reason,
+        form, data = bytes_of(record)
+        letter = DeadLetter(
             time_ms=self._clock.time_ms(),
             stream=place.stream,
             attempt=place.attempt,
             receiver=place.receiver,
             host=place.host,
-            shown=shown,
-            size=size,
+            error=type(reason).__name__,
+            reason=text_of(reason)[:_REASON] + encodable(at),
+            form=form.value,
+            data=data[: place.max_record_bytes],
+            size=max(len(data), size or 0),
+            shown=encodable(shown)[:_SHOWN],
             position=position,
             batch_ms=batch_ms,
             origin=origin,
-            place=at,
-            stream_name=place.stream_name,
-            max_bytes=place.max_record_bytes,
+            stream_name=encodable(place.stream_name),
         ).encoded()
         with self._changed:
             self._waiting.append(letter)

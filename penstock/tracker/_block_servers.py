@@ -26,10 +26,14 @@ class _Host:
 
 
 class BlockServers:
-    """The block servers by host. Safe to use from any thread; never blocks."""
+    """The block servers by host. Safe to use from any thread; never blocks.
+
+    Attributes:
+        lease_s: What they are promised.
+    """
 
     def __init__(self, lease_s: float, clock: Clock) -> None:
-        self._lease_s = lease_s
+        self.lease_s = lease_s
         self._clock = clock
         self._lock = threading.Lock()
         self._hosts: dict[str, _Host] = {}
@@ -94,7 +98,7 @@ class BlockServers:
                 name: host.address
                 for name, host in self._hosts.items()
                 if host.address is not None
-                and (host.peer is not None or now_s - host.lost_at_s < self._lease_s)
+                and (host.peer is not None or now_s - host.lost_at_s < self.lease_s)
             }
 
     def release(

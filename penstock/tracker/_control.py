@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.tracker._block_deletion import DiskRoom
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
@@ -89,11 +90,9 @@ class Control:
         listeners: Listeners,
         replica_hosts: ReplicaHosts,
         *,
-        lease_s: float,
         is_started: Callable[[], bool],
         later: Callable[[float, Callable[[], None]], None],
-        on_rate_status: Callable[[ReportRateStatus], None],
-        on_full_log: Callable[[ReportFullLog], None],
+        disk_room: DiskRoom,
         on_letters_sent: Callable[[LettersSent], None],
         slots: Mapping[int, ReceiverSlot],
     ) -> None:
@@ -105,11 +104,9 @@ class Control:
             block_servers: The block servers.
             listeners: Are notified of receivers.
             replica_hosts: Names the hosts of second copies.
-            lease_s: What block servers are promised.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
-            on_rate_status: Is notified how a receiver's rate is used.
-            on_full_log: Is notified that a receiver finds no room for its log.
+            disk_room: Is told of logs that run short of room.
             on_letters_sent: Is notified what became of letters that a receiver was to store again.
             slots: The slots that receivers share.
         """
@@ -118,11 +115,9 @@ class Control:
         self._block_servers = block_servers
         self._listeners = listeners
         self._replica_hosts = replica_hosts
-        self._lease_s = lease_s
         self._is_started = is_started
         self._later = later
-        self._on_rate_status = on_rate_status
-        self._on_full_log = on_full_log
+        self._disk_room = disk_room
         self._on_letters_sent = on_letters_sent
         self._slots = slots
         self._limited_log = RateLimitedLog(_log)
@@ -138,11 +133,12 @@ class Control:
             return self._register(peer, message)
         if isinstance(message, ReportRateStatus):
             if self._receivers.is_current(message):
-                self._on_rate_status(message)
+                self._disk_room.take(message)
+                self._listeners.rate_status(message)
             return Ok()
         if isinstance(message, ReportFullLog):
             if self._receivers.is_current(message):
-                self._on_full_log(message)
+                self._disk_room.take_full(message)
             return Ok()
         if isinstance(message, LettersSent):
             self._on_letters_sent(message)
@@ -169,7 +165,7 @@ class Control:
         if isinstance(message, RegisterBlockServer):
             self._block_servers.register(peer, message)
             _log.info("block server of %s: %s", message.host, address_text(*message.address))
-            return BlockServerRegistered(self._lease_s)
+            return BlockServerRegistered(self._block_servers.lease_s)
         if isinstance(message, FindBlockServer):
             address = self._block_servers.address(message.host)
             is_expected = self._receivers.peer_on(message.host) is not None

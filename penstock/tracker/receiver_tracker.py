@@ -56,7 +56,7 @@ from penstock.tracker.receiver_tracking_info import (
 from penstock.wal import is_on_hdfs, is_shared
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
-from penstock.wire.messages import ReceivedBlockInfo, ReportRateStatus, SlowBlock, StopReceiver
+from penstock.wire.messages import ReceivedBlockInfo, SlowBlock, StopReceiver
 
 if TYPE_CHECKING:
     pass
@@ -199,7 +199,6 @@ class ReceiverTracker:
         self._in_memory_from: dict[int, int] = {}
         self._endpoint: TrackerEndpoint | None = None
         self._control: Control | None = None
-        self._disk_room: DiskRoom | None = None
         lost = settings.lost_blocks
         tries = 1 if lost == "fail" else cluster.most_tries()
         self._skip_after = tries if lost == "skip" else None
@@ -394,7 +393,7 @@ class ReceiverTracker:
             ssl_context=self._link.server_context(),
             on_died=self._server_died,
         )
-        disk_room = self._disk_room = DiskRoom(
+        disk_room = DiskRoom(
             self.ledger,
             self._deletion,
             self._clock,
@@ -407,11 +406,9 @@ class ReceiverTracker:
             self._block_servers,
             self._listeners,
             self._replica_hosts,
-            lease_s=self._settings.block_server_lease_s,
             is_started=self._is_started,
             later=endpoint.later,
-            on_rate_status=self._take_report,
-            on_full_log=disk_room.take_full,
+            disk_room=disk_room,
             on_letters_sent=self.letter_sends.answered,
             slots=self._slots,
         )
@@ -474,11 +471,6 @@ class ReceiverTracker:
                 return (running, HostLocation(running.host))
             time.sleep(_LOOK_S)
         return ()
-
-    def _take_report(self, report: ReportRateStatus) -> None:
-        if self._disk_room is not None:
-            self._disk_room.take(report)
-        self._listeners.rate_status(report)
 
     def _free_slots(self) -> int:
         return max(1, self._cluster.slots() - self.tasks)
