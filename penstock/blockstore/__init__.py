@@ -112,7 +112,6 @@ if TYPE_CHECKING:
     from penstock.blockstore.builder import BlockBuilder, BlockKind, SealedBlock
     from penstock.blockstore.dataframe import BlockRDD, block_schema, blocks_to_dataframe
     from penstock.blockstore.launch import end_on_this_host, scratch_claim_path
-    from penstock.blockstore.memory import ArenaStatistics, MemoryArena, Slot
     from penstock.blockstore.reader import (
         Block,
         BlockAccess,
@@ -124,7 +123,6 @@ if TYPE_CHECKING:
     from penstock.blockstore.store import BlockStore
 
 __all__ = [
-    "ArenaStatistics",
     "Block",
     "BlockAccess",
     "BlockBuilder",
@@ -133,9 +131,7 @@ __all__ = [
     "BlockRDD",
     "BlockStore",
     "BlockUnavailableError",
-    "MemoryArena",
     "SealedBlock",
-    "Slot",
     "block_schema",
     "blocks_to_dataframe",
     "check_in_memory",
@@ -150,7 +146,6 @@ _MODULES = {
     "builder": ["BlockBuilder", "BlockKind", "SealedBlock"],
     "dataframe": ["BlockRDD", "block_schema", "blocks_to_dataframe"],
     "launch": ["end_on_this_host", "scratch_claim_path"],
-    "memory": ["ArenaStatistics", "MemoryArena", "Slot"],
     "reader": [
         "Block",
         "BlockAccess",

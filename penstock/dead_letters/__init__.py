@@ -76,12 +76,7 @@ from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
 from penstock.dead_letters._functions import FunctionLetters
-from penstock.dead_letters._letter import (
-    DeadLetter,
-    Form,
-    PickledRecord,
-    origin_digest,
-)
+from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, origin_digest
 from penstock.dead_letters._logs import is_program_name, program_name, program_of
 from penstock.dead_letters._reader import (
     StoredLetter,
@@ -95,7 +90,6 @@ from penstock.dead_letters._sent import (
     SentLetters,
     SentState,
     sent_key,
-    sent_state,
     sent_states,
 )
 from penstock.dead_letters._shown import Unreadable, start_of, start_shown
@@ -127,7 +121,6 @@ __all__ = [
     "program_of",
     "read",
     "sent_key",
-    "sent_state",
     "sent_states",
     "start_of",
     "start_shown",

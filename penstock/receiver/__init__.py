@@ -86,21 +86,13 @@ from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
-    BlockGeneratorState,
-    BlockGeneratorStatistics,
-    BlockNotStoredError,
     RecordTooLargeError,
 )
 from penstock.receiver.bulk import WithLetters
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
-from penstock.receiver.intake import (
-    DroppingRefusedError,
-    RecordsDroppedError,
-    WhenFull,
-    policy_of,
-)
+from penstock.receiver.intake import DroppingRefusedError, WhenFull, policy_of
 from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, run_receiver
 from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
@@ -110,15 +102,12 @@ from penstock.receiver.short_forms import (
     as_receiver,
     receiver,
 )
-from penstock.receiver.supervisor import ReceiverSupervisor, SupervisorState
+from penstock.receiver.supervisor import SupervisorState
 
 __all__ = [
     "BlockGenerator",
     "BlockGeneratorOptions",
-    "BlockGeneratorState",
-    "BlockGeneratorStatistics",
     "BlockLogs",
-    "BlockNotStoredError",
     "DroppingRefusedError",
     "ExitKind",
     "Framing",
@@ -130,9 +119,7 @@ __all__ = [
     "ReceiverFailedError",
     "ReceiverLaunch",
     "ReceiverStoppedError",
-    "ReceiverSupervisor",
     "RecordTooLargeError",
-    "RecordsDroppedError",
     "SharedRateError",
     "SharedRatePlace",
     "SupervisorState",

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from penstock.tracker._ledger_opening import open_ledger, read_checkpoint
     from penstock.tracker._place_service import KeptStreamSettings, PlaceService
     from penstock.tracker.cluster import (
-        Cluster,
         ExecutorLocation,
         HostLocation,
         SparkCluster,
@@ -90,14 +89,7 @@ if TYPE_CHECKING:
         StreamsDoNotFitError,
     )
     from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
-    from penstock.tracker.received_block_tracker import (
-        AttemptRegistration,
-        AttemptRelease,
-        LedgerStatistics,
-        LoggedSegment,
-        ReceivedBlockTracker,
-    )
-    from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
+    from penstock.tracker.received_block_tracker import LoggedSegment, ReceivedBlockTracker
     from penstock.tracker.receiver_tracker import (
         ReceiverTracker,
         TrackerState,
@@ -105,15 +97,11 @@ if TYPE_CHECKING:
     from penstock.tracker.receiver_tracking_info import (
         ReceiverState,
         ReceiverTrackerEvents,
-        ReceiverTrackingInfo,
         TrackedReceiver,
     )
 
 __all__ = [
-    "AttemptRegistration",
-    "AttemptRelease",
     "BatchCleanedError",
-    "Cluster",
     "ConsumerStatus",
     "DamagedLedgerError",
     "EpochStatus",
@@ -124,18 +112,15 @@ __all__ = [
     "LedgerError",
     "LedgerRecoveryError",
     "LedgerRemovedError",
-    "LedgerStatistics",
     "LedgerWriteError",
     "LoggedSegment",
     "PlaceService",
     "Places",
     "ReceivedBlockTracker",
     "ReceiverPickleError",
-    "ReceiverSchedulingPolicy",
     "ReceiverState",
     "ReceiverTracker",
     "ReceiverTrackerEvents",
-    "ReceiverTrackingInfo",
     "Retention",
     "SparkCluster",
     "StreamsDoNotFitError",
@@ -152,7 +137,6 @@ _MODULES = {
     "_ledger_opening": ["open_ledger", "read_checkpoint"],
     "_place_service": ["KeptStreamSettings", "PlaceService"],
     "cluster": [
-        "Cluster",
         "ExecutorLocation",
         "HostLocation",
         "SparkCluster",
@@ -171,18 +155,13 @@ _MODULES = {
     ],
     "places": ["ConsumerStatus", "KeptStream", "Places", "Retention"],
     "received_block_tracker": [
-        "AttemptRegistration",
-        "AttemptRelease",
-        "LedgerStatistics",
         "LoggedSegment",
         "ReceivedBlockTracker",
     ],
-    "receiver_scheduling_policy": ["ReceiverSchedulingPolicy"],
     "receiver_tracker": ["ReceiverTracker", "TrackerState"],
     "receiver_tracking_info": [
         "ReceiverState",
         "ReceiverTrackerEvents",
-        "ReceiverTrackingInfo",
         "TrackedReceiver",
     ],
 }

@@ -33,12 +33,7 @@ from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, Restart
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot, slots_of
-from penstock.tracker.cluster import (
-    Cluster,
-    ExecutorLocation,
-    HostLocation,
-    TaskLocation,
-)
+from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation
 from penstock.tracker.errors import (
     LedgerWriteError,
     ReceiverPickleError,

@@ -98,7 +98,7 @@ Usage::
 from __future__ import annotations
 
 from penstock.wal._answers import Answer, StorageAwayError, answer_of, calls_left_behind
-from penstock.wal._check import LogReport, SegmentReport, check, remove_log, repair
+from penstock.wal._check import check, remove_log, repair
 from penstock.wal._encryption import (
     KEY_COMMAND_VARIABLE,
     KEY_VARIABLE,
@@ -180,7 +180,6 @@ __all__ = [
     "LogOptions",
     "LogReader",
     "LogRemovedError",
-    "LogReport",
     "LogStatistics",
     "LogWriteError",
     "LogWriter",
@@ -191,7 +190,6 @@ __all__ = [
     "RecordPlace",
     "SegmentInfo",
     "SegmentNotFoundError",
-    "SegmentReport",
     "StorageAwayError",
     "SyncPolicy",
     "UnsupportedAddressError",

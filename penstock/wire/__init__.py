@@ -44,7 +44,6 @@ from __future__ import annotations
 from penstock.wire import messages
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import (
-    PROTOCOL_VERSION,
     TAG_BYTES,
     ClientHandshake,
     HandshakeState,
@@ -52,7 +51,7 @@ from penstock.wire._authentication import (
     Seals,
     ServerHandshake,
 )
-from penstock.wire.client import Client, ClientState, ClientStatistics
+from penstock.wire.client import Client, ClientState
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
@@ -64,11 +63,10 @@ from penstock.wire.errors import (
     WireError,
 )
 from penstock.wire.link import ApplicationLink, WireOptions
-from penstock.wire.server import Handler, Peer, PendingReply, Reply, Server, ServerStatistics
+from penstock.wire.server import Peer, PendingReply, Reply, Server
 from penstock.wire.tls import TlsIdentity
 
 __all__ = [
-    "PROTOCOL_VERSION",
     "TAG_BYTES",
     "ApplicationLink",
     "Arrival",
@@ -79,10 +77,8 @@ __all__ = [
     "ClientClosedError",
     "ClientHandshake",
     "ClientState",
-    "ClientStatistics",
     "ConnectionLostError",
     "FrameTooLargeError",
-    "Handler",
     "HandshakeState",
     "Peer",
     "PendingReply",
@@ -92,7 +88,6 @@ __all__ = [
     "Seals",
     "Server",
     "ServerHandshake",
-    "ServerStatistics",
     "TamperedError",
     "TlsIdentity",
     "WireError",

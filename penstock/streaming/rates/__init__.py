@@ -32,18 +32,12 @@ drops the lease at the old rate, and into the answer to the next registration. T
 by a ``ReportRateStatus``, as it sends four times a second while there is news.
 """
 
-from penstock.rates import (
-    AIMDRateEstimator,
-    PIDRateEstimator,
-    RateEstimator,
-    create_rate_estimator,
-)
+from penstock.rates import PIDRateEstimator, RateEstimator
 from penstock.streaming.rates.book import RateBook, RateController
 from penstock.streaming.rates.decision import RateSource, StreamRate
 from penstock.streaming.rates.memory import GroupRate, RateGroup
 
 __all__ = [
-    "AIMDRateEstimator",
     "GroupRate",
     "PIDRateEstimator",
     "RateBook",
@@ -52,5 +46,4 @@ __all__ = [
     "RateGroup",
     "RateSource",
     "StreamRate",
-    "create_rate_estimator",
 ]
