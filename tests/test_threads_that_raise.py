@@ -480,7 +480,7 @@ def server(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
 
 
 def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.wire import Client, ClientClosedError
+    from penstock.wire import ApplicationLink, Client, ClientClosedError
 
     def end(items: Any) -> None:
         take(items)
@@ -488,7 +488,7 @@ def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
 
     tracker = Tracker()
     told: list[BaseException] = []
-    found = Client(tracker.address, tracker.secret, on_closed=told.append)
+    found = Client(ApplicationLink(tracker.secret, tracker.address), on_closed=told.append)
     take = found._take
     monkeypatch.setattr(found, "_take", end)
     found.connect(WAIT_S)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from penstock.receiver import Receiver
 from penstock.tracker import ExecutorLocation
-from penstock.wire import Client
+from penstock.wire import ApplicationLink, Client
 from penstock.wire.messages import (
     BlockServerRegistered,
     CleanupOldBlocks,
@@ -91,8 +91,7 @@ class SyntheticReceiver:
     def register(self):
         hello = self.registration()
         self._client = Client(
-            self.launch.link.tracker_address,
-            self.launch.link.secret,
+            self.launch.link,
             on_message=self._hear,
             on_reconnect=lambda: [hello],
         )
@@ -133,7 +132,10 @@ class SyntheticBlockServer:
         self.removed = set()
         hello = RegisterBlockServer(host, ("127.0.0.1", 1), 1)
         self._client = Client(
-            address, secret, on_message=self._hear, on_reconnect=lambda: [hello], name=host
+            ApplicationLink(secret, address),
+            on_message=self._hear,
+            on_reconnect=lambda: [hello],
+            name=host,
         )
         self._client.connect(WAIT_S)
         answer = self._client.ask(hello, WAIT_S)

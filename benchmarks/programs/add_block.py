@@ -20,7 +20,7 @@ import uuid
 from benchmarks.programs._program import tell
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.wire import Client, WireOptions
+from penstock.wire import ApplicationLink, Client, WireOptions
 from penstock.wire.messages import (
     AddBlock,
     MemoryPlace,
@@ -52,7 +52,7 @@ def block(stream_id, attempt, number):
 
 def add_blocks(address, secret, stream_id, attempt, first_number, seconds):
     """Body of a client process."""
-    client = Client(address, secret)
+    client = Client(ApplicationLink(secret, address))
     client.connect()
     free = threading.Semaphore(UNANSWERED)
 

@@ -27,6 +27,7 @@ from penstock.wire import (
     ConnectionLostError,
     ProtocolError,
     WireError,
+    WireOptions,
 )
 from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, ReceivedBlockInfo
 
@@ -229,13 +230,7 @@ def ask_tracker(message: Message, access: BlockAccess, timeout_s: float) -> Mess
     link = access.link
     if link.tracker is None:
         return None
-    client = Client(
-        link.tracker,
-        link.secret,
-        ask_timeout_s=timeout_s,
-        name="block-reader",
-        ssl_context=link.client_context(),
-    )
+    client = Client(link, name="block-reader", options=WireOptions(ask_timeout_s=timeout_s))
     try:
         with closing(client):
             client.connect(timeout_s)

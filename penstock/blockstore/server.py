@@ -64,6 +64,7 @@ from penstock.wire import (
     ClientClosedError,
     ConnectionLostError,
     WireError,
+    WireOptions,
 )
 from penstock.wire.messages import (
     BlockServerRegistered,
@@ -311,18 +312,17 @@ class BlockServer:
         self._worker.submit(function).add_done_callback(done)
 
     def _make_client(self, hello: RegisterBlockServer) -> Client:
-        link = self._launch.link
         return Client(
-            link.tracker_address,
-            link.secret,
+            self._launch.link,
             on_message=lambda message: self._call(self._on_message, message),
             on_reconnect=lambda: [hello],
             on_hello_answer=lambda _, answer: self._call(self._on_hello_answer, answer),
             on_closed=lambda error: self._call(self._on_tracker_gone, error),
-            ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
-            give_up_after_s=max(self._launch.lease_s, self._launch.driver_timeout_s),
             name="block-server",
-            ssl_context=link.client_context(),
+            options=WireOptions(
+                ask_timeout_s=max(1.0, min(30.0, self._launch.lease_s)),
+                give_up_after_s=max(self._launch.lease_s, self._launch.driver_timeout_s),
+            ),
         )
 
     # -- from the client's thread to the loop --------------------------------------------------

@@ -205,16 +205,16 @@ class _Attempt:
         self._due_ms: int | None = None
         self._with = ""
         self._client = Client(
-            launch.link.tracker_address,
-            launch.link.secret,
+            launch.link,
             on_message=self._take,
             on_reconnect=self._lost,
             on_closed=lambda error: self._end(f"the driver is gone: {error}"),
-            ask_timeout_s=launch.ask_timeout_s,
-            give_up_after_s=launch.give_up_after_s,
             name=f"continuous-{launch.stream_id}-{launch.task}",
-            options=WireOptions(max_frame_bytes=launch.max_frame_bytes),
-            ssl_context=launch.link.client_context(),
+            options=WireOptions(
+                max_frame_bytes=launch.max_frame_bytes,
+                ask_timeout_s=launch.ask_timeout_s,
+                give_up_after_s=launch.give_up_after_s,
+            ),
         )
 
     def run(self) -> None:
@@ -418,7 +418,7 @@ class _Attempt:
                 found = self._expire(program, added_ms)
                 self._with = f"block {info.block_id}"
                 records, more = self._output_of(program, place, info)
-                found += more + self._behind_block(program)
+                found += more + self._expire(program)
                 self._records += records
         except NoRecordBatchError as error:
             self._fail("its blocks have no columns", error, permanent=True)
@@ -452,18 +452,16 @@ class _Attempt:
         self._sink_work.put(output)
         return True
 
-    def _expire(self, program: _Program, clock_ms: int) -> list[Any]:
-        """Call `on_timer` with what has expired at a moment of processing time."""
-        timers = program.timers
-        return [] if timers is None else self._results_of(program, timers.advance(clock_ms))
+    def _expire(self, program: _Program, clock_ms: int | None = None) -> list[Any]:
+        """Call `on_timer` with what has expired at a moment of processing time.
 
-    def _behind_block(self, program: _Program) -> list[Any]:
-        """Call `on_timer` with what the watermark passed with a block."""
-        timers = program.timers
-        return [] if timers is None else self._results_of(program, timers.behind_block())
-
-    def _results_of(self, program: _Program, expired: Iterator[ExpiredTimers]) -> list[Any]:
+        Without one: with what the watermark passed with a block.
+        """
         found: list[Any] = []
+        timers = program.timers
+        if timers is None:
+            return found
+        expired = timers.behind_block() if clock_ms is None else timers.advance(clock_ms)
         while True:
             self._with = "its timers"
             with self._state_call.timed():

@@ -173,8 +173,7 @@ class Intake:
         self.dropped = 0
         self.records = 0
         self._limit = limit
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._waiting: deque[Call] = deque()
         self._bytes = 0
         self._is_closed = False
@@ -190,7 +189,7 @@ class Intake:
         Returns:
             False: it is closed, and the call is not in.
         """
-        with self._lock:
+        with self._changed:
             while self._waiting and self._bytes + call.size > self._limit and not self._is_closed:
                 if self.policy is WhenFull.DROP_NEW:
                     self.dropped += call.records

@@ -41,7 +41,7 @@ from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import UncaughtErrors
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
-from penstock.wire import ApplicationLink
+from penstock.wire import ApplicationLink, WireOptions
 from penstock.wire.messages import ReceivedBlockInfo, RegisterReceiver
 
 LOCAL_EXECUTOR = "driver"
@@ -401,6 +401,15 @@ class ReceiverLaunch:
         limiter = SharedRateLimiter.from_settings(self.settings)
         limiter.shared = SharedRate(self.shared_rate, on_error=on_error)
         return limiter
+
+    @property
+    def wire_options(self) -> WireOptions:
+        """How those talk to the tracker who run attempts: for so long as blocks are kept here."""
+        return WireOptions(
+            max_frame_bytes=self.settings.max_frame_bytes,
+            ask_timeout_s=self.settings.ask_timeout_s,
+            give_up_after_s=self.settings.block_server_lease_s,
+        )
 
     @staticmethod
     def storage_level_tuple(level: StorageLevel) -> tuple[bool, bool, bool, bool, int]:

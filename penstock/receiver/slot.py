@@ -53,7 +53,7 @@ from penstock.errors import PenstockError, encodable
 from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
-from penstock.wire import AskTimeoutError, Client, WireError, WireOptions
+from penstock.wire import AskTimeoutError, Client, WireError
 from penstock.wire.messages import (
     AttemptEnded,
     Message,
@@ -284,17 +284,13 @@ class _SlotProcess:
         self.failure: BaseException | None = None
         one = next(iter(launch.launches.values()))
         self._client = Client(
-            one.link.tracker_address,
-            one.link.secret,
+            one.link,
             on_message=self._on_message,
             on_reconnect=lambda: [self._registration()],
             on_hello_answer=lambda _, answer: self._take(answer),
             on_closed=self._on_closed,
-            ask_timeout_s=one.settings.ask_timeout_s,
-            give_up_after_s=one.settings.block_server_lease_s,
             name=f"receiver-slot-{launch.number}",
-            options=WireOptions(max_frame_bytes=one.settings.max_frame_bytes),
-            ssl_context=one.link.client_context(),
+            options=one.wire_options,
         )
 
     def _say(self, word: str, stream: int = -1, text: str = "") -> None:

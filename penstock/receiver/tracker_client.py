@@ -13,7 +13,7 @@ from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver.block_generator import BlocksRefusedError, RateUsage
 from penstock.receiver.exit_report import ExitKind, ExitReport, error_text
-from penstock.wire import Client, WireError, WireOptions
+from penstock.wire import Client, WireError
 from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
@@ -71,19 +71,14 @@ class TrackerClient:
                 return []
             return [self._registration, *([self._report_of_addresses()] if self._addresses else [])]
 
-        settings = launch.settings
         connection = Client(
-            launch.link.tracker_address,
-            launch.link.secret,
+            launch.link,
             on_message=on_message,
             on_reconnect=hello,
             on_hello_answer=on_hello_answer,
             on_closed=on_closed,
-            ask_timeout_s=settings.ask_timeout_s,
-            give_up_after_s=settings.block_server_lease_s,
             name=f"receiver-{launch.stream_id}",
-            options=WireOptions(max_frame_bytes=settings.max_frame_bytes),
-            ssl_context=launch.link.client_context(),
+            options=launch.wire_options,
         )
         connection.connect()
         with self._lock:

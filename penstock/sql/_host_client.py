@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from penstock.blockstore import BlockAccess
 from penstock.sql.errors import HostNotReachableError, SourceError
-from penstock.wire import AskTimeoutError, AuthenticationError, Client, WireError
+from penstock.wire import AskTimeoutError, AuthenticationError, Client, WireError, WireOptions
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import Failure, Message, Refused
 
@@ -70,12 +70,9 @@ class HostClient:
 
     def _connected(self) -> Client:
         client = Client(
-            self._address,
-            self._link.secret,
-            ask_timeout_s=_PATIENCE_S,
-            refused_after_s=_REFUSED_S,
+            self._link,
             name="place-reader",
-            ssl_context=self._link.client_context(),
+            options=WireOptions(ask_timeout_s=_PATIENCE_S, refused_after_s=_REFUSED_S),
         )
         client.connect(_PATIENCE_S)
         return client

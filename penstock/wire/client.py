@@ -13,7 +13,6 @@ import enum
 import itertools
 import logging
 import random
-import ssl
 import threading
 import time
 from collections import deque
@@ -36,7 +35,7 @@ from penstock.wire.errors import (
     ConnectionLostError,
     WireError,
 )
-from penstock.wire.link import WireOptions
+from penstock.wire.link import ApplicationLink, WireOptions
 from penstock.wire.messages import Message
 
 _logger = logging.getLogger("penstock.wire")
@@ -63,51 +62,38 @@ class Client:
 
     def __init__(
         self,
-        address: tuple[str, int],
-        secret: bytes,
+        link: ApplicationLink,
         *,
         on_message: Callable[[Message], None] | None = None,
         on_reconnect: Callable[[], Sequence[Message]] | None = None,
         on_hello_answer: Callable[[Message, Message], None] | None = None,
         on_closed: Callable[[WireError], None] | None = None,
-        ask_timeout_s: float = 30.0,
-        give_up_after_s: float | None = None,
-        refused_after_s: float | None = None,
         name: str = "wire-client",
         options: WireOptions | None = None,
-        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """Make a client that is not connected yet.
 
         Args:
-            address: Host and port of the server.
-            secret: The application's secret, 16 bytes or more.
+            link: Where the server is, and what proves who belongs to the application.
             on_message: Gets what the server sends.
             on_reconnect: Returns the messages that are asked first on every connection but the
                 first one. Nothing else goes out before they are answered.
             on_hello_answer: Gets each of those messages with its answer.
             on_closed: Called once when the client ends for good by an error: it was refused, or
-                `give_up_after_s` or `refused_after_s` passed. Not called by `close`.
-            ask_timeout_s: How long an ask waits for its answer unless it says otherwise.
-            give_up_after_s: End for good after this long without a connection; None for never.
-            refused_after_s: The same, sooner, where no one listens at the address any more.
+                `give_up_after_s` or `refused_after_s` of the options passed. Not called by `close`.
             name: The thread is called ``penstock-<name>``.
             options: Limits and time-outs.
-            ssl_context: Makes the connection a TLS connection, below the authentication.
         """
-        self._address = address
-        self._peer = peer_text(address)
-        self._secret = secret
+        self._address = link.tracker_address
+        self._peer = peer_text(self._address)
+        self._secret = link.secret
         self._on_message = on_message
         self._on_reconnect = on_reconnect
         self._on_hello_answer = on_hello_answer
         self._on_closed = on_closed
-        self._ask_timeout_s = ask_timeout_s
-        self._give_up_after_s = give_up_after_s
-        self._refused_after_s = refused_after_s
         self._name = name
         self._options = options or WireOptions()
-        self._ssl_context = ssl_context
+        self._ssl_context = link.client_context()
         self._ids = itertools.count(1)
         self._thread: threading.Thread | None = None
         self._first_connected: Future[None] = Future()
@@ -127,7 +113,7 @@ class Client:
         self._stop: asyncio.Event
         self._connection_over: asyncio.Event
         self._end_of_connection: WireError | None = None
-        ClientHandshake(secret, TRACKER, self._peer)  # refuses a secret that is too short
+        ClientHandshake(self._secret, TRACKER, self._peer)  # refuses a secret that is too short
 
     # -- for any thread ------------------------------------------------------------------------
 
@@ -146,7 +132,7 @@ class Client:
         """
         if self._thread is not None:
             raise IllegalStateError("a Client is connected once; it mends itself after that")
-        timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self._options.ask_timeout_s if timeout_s is None else timeout_s
         self._thread = OwnedThread(self._run, self._name)
         self._thread.start()
         try:
@@ -177,7 +163,7 @@ class Client:
                 "Client.ask was called by a callback of this client and would wait for itself; "
                 "use ask_async there"
             )
-        timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self._options.ask_timeout_s if timeout_s is None else timeout_s
         future = self.ask_async(message, timeout_s)
         try:
             return future.result(timeout_s + _GRACE_S)
@@ -198,7 +184,7 @@ class Client:
             ClientClosedError: The client was closed (AuthenticationError when that ended it).
             FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
         """
-        timeout_s = self._ask_timeout_s if timeout_s is None else timeout_s
+        timeout_s = self._options.ask_timeout_s if timeout_s is None else timeout_s
         ask = self._new_ask(message, timeout_s)
         self._submit(ask)
         return ask.future
@@ -349,9 +335,9 @@ class Client:
 
     async def _pause(self, delay_s: float, lost_s: float) -> None:
         """Wait until the next try, or until the client is stopped or gives up."""
-        give_up_s = self._give_up_after_s
+        give_up_s = self._options.give_up_after_s
         if isinstance(self._last_error, ConnectionRefusedError):
-            bounds_s = (give_up_s, self._refused_after_s)
+            bounds_s = (give_up_s, self._options.refused_after_s)
             give_up_s = min((bound_s for bound_s in bounds_s if bound_s is not None), default=None)
         if give_up_s is not None:
             left_s = lost_s + give_up_s - asyncio.get_running_loop().time()
@@ -421,7 +407,7 @@ class Client:
         self._state = self._state.to(ClientState.GREETING)
         hellos = self._on_reconnect() if self._on_reconnect is not None else ()
         for message in hellos:
-            ask = self._new_ask(message, self._ask_timeout_s)
+            ask = self._new_ask(message, self._options.ask_timeout_s)
             self._greetings.add(ask)
             self._watch(ask.deadline_s)
             connection.queue(ask.frame)

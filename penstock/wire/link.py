@@ -61,6 +61,9 @@ class WireOptions:
         write_limit_bytes: A server drops a peer that leaves more than this unread.
         max_pending_asks: Asks of one peer that may be unanswered at a server; then it reads no
             more from this peer until answers have gone out.
+        ask_timeout_s: How long an ask of a client waits for its answer unless it says otherwise.
+        give_up_after_s: A client ends for good after this long without a connection; None: never.
+        refused_after_s: The same, sooner, where no one listens at the address any more.
     """
 
     max_frame_bytes: int = 8 << 20
@@ -70,3 +73,6 @@ class WireOptions:
     dead_after_s: float = 20.0
     write_limit_bytes: int = 32 << 20
     max_pending_asks: int = 4096
+    ask_timeout_s: float = 30.0
+    give_up_after_s: float | None = None
+    refused_after_s: float | None = None

@@ -79,11 +79,9 @@ def driver() -> Iterator[tuple[Ledger, Client, FaultyProxy]]:
     hello = RegisterReceiver(0, ATTEMPT, "R", "here", "1", 1)
     with FaultyProxy(server.start()) as proxy:
         client = Client(
-            proxy.address,
-            secret,
+            ApplicationLink(secret, proxy.address),
             on_reconnect=lambda: [hello],
-            ask_timeout_s=WAIT_S,
-            options=QUICK,
+            options=replace(QUICK, ask_timeout_s=WAIT_S),
         )
         client.connect()
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.tracker import ReceivedBlockTracker
-from penstock.wire import Client, WireError
+from penstock.wire import ApplicationLink, Client, WireError, WireOptions
 from penstock.wire.messages import AddBlock, Message, Ok
 from tests.bounds import HANG_S
 from tests.tracker.ledger_cases import attempt_name, block
@@ -33,7 +33,11 @@ class Feeder(threading.Thread):
         self.stream, self.first = stream, first
         self.sent = 0
         self.answered: list[int] = []
-        self.client = Client(address, SECRET, on_message=lambda message: None, give_up_after_s=0.2)
+        self.client = Client(
+            ApplicationLink(SECRET, address),
+            on_message=lambda message: None,
+            options=WireOptions(give_up_after_s=0.2),
+        )
         self.client.connect()
 
     def run(self) -> None:

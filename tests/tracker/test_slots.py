@@ -60,7 +60,7 @@ class Process:
         self.registration = RegisterSlot(launch.number, launch.task, number, streams, ended)
         self.messages: queue.Queue[Message] = queue.Queue()
         link = launch.launches[streams[0]].link
-        self.client = Client(link.tracker_address, link.secret, on_message=self.messages.put)
+        self.client = Client(link, on_message=self.messages.put)
         self.client.connect()
 
     def register(self) -> Message:

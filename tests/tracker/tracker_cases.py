@@ -115,8 +115,7 @@ class Attempt:
 
     def connect(self) -> Client:
         self.client = Client(
-            self.launch.link.tracker_address,
-            self.launch.link.secret,
+            self.launch.link,
             on_message=self.messages.put,
             on_reconnect=lambda: [self.registration()],
         )

@@ -8,11 +8,21 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from penstock.wire import Client, ClientHandshake, Peer, Reply, Seals, Server, WireOptions
+from penstock.wire import (
+    ApplicationLink,
+    Client,
+    ClientHandshake,
+    Peer,
+    Reply,
+    Seals,
+    Server,
+    WireOptions,
+)
 from penstock.wire.messages import DeregisterReceiver, Message, Ok
 from tests.bounds import HANG_S
 
@@ -133,8 +143,13 @@ def make_client(secret: bytes) -> Iterator[Callable[..., Client]]:
     made: list[Client] = []
 
     def make(address: tuple[str, int], **more: Any) -> Client:
-        more.setdefault("ask_timeout_s", WAIT_S)
-        client = Client(address, more.pop("secret", secret), **more)
+        options = replace(
+            more.pop("options", None) or WireOptions(),
+            ask_timeout_s=more.pop("ask_timeout_s", WAIT_S),
+            give_up_after_s=more.pop("give_up_after_s", None),
+        )
+        link = ApplicationLink(more.pop("secret", secret), address, more.pop("tls", None))
+        client = Client(link, options=options, **more)
         made.append(client)
         return client
 

@@ -41,9 +41,7 @@ def test_client_and_server_meet_at_an_ipv6_address(
     )
     address = server.start()
     assert address[0] == "::1"
-    client: Client = make_client(
-        address, ssl_context=identity.client_context() if identity else None
-    )
+    client: Client = make_client(address, tls=identity)
     client.connect()
     assert client.ask(ASK) == Ok()
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from penstock.wire import (
+    ApplicationLink,
     AuthenticationError,
     Client,
     ClientHandshake,
@@ -45,7 +46,7 @@ def test_a_short_secret_is_refused_at_once(length: int) -> None:
     with pytest.raises(ValueError, match="16 bytes"):
         Server(bytes(length), None)
     with pytest.raises(ValueError, match="16 bytes"):
-        Client(("127.0.0.1", 1), bytes(length))
+        Client(ApplicationLink(bytes(length), ("127.0.0.1", 1)))
 
 
 def test_a_proof_for_one_service_is_worthless_at_another() -> None:

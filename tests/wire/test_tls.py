@@ -70,10 +70,9 @@ def test_who_listens_in_reads_nothing(
     identity: TlsIdentity,
     encrypted: bool,
 ) -> None:
-    contexts = identity.server_context(), identity.client_context()
-    server = make_server(ssl_context=contexts[0] if encrypted else None)
+    server = make_server(ssl_context=identity.server_context() if encrypted else None)
     listener = Listener(server.start())
-    client = make_client(listener.address, ssl_context=contexts[1] if encrypted else None)
+    client = make_client(listener.address, tls=identity if encrypted else None)
     client.connect()
     for number in range(100):
         assert client.ask(DeregisterReceiver(number, "attempt", MARK, "")) == Ok()
@@ -98,7 +97,7 @@ def test_another_applications_certificate_is_not_accepted_even_with_the_secret(
     server = make_server(ssl_context=identity.server_context())
     stranger = make_client(
         server.start(),
-        ssl_context=TlsIdentity.make().client_context(),
+        tls=TlsIdentity.make(),
         options=short,
         give_up_after_s=1.0,
         ask_timeout_s=2.0,
@@ -132,7 +131,7 @@ def test_who_does_not_speak_tls_is_shut_out_and_the_others_go_on(
 ) -> None:
     server = make_server(ssl_context=identity.server_context(), options=short)
     address = server.start()
-    client = make_client(address, ssl_context=identity.client_context())
+    client = make_client(address, tls=identity)
     client.connect()
     silent, loud = raw_peer(address), raw_peer(address)
     loud.send(os.urandom(4096))
@@ -233,7 +232,7 @@ def test_those_who_do_not_finish_the_handshake_of_tls_hold_few_descriptors_and_k
                 b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
             )  # A hello's beginning.
         strangers.append(stranger)
-    client = make_client(address, ssl_context=identity.client_context())
+    client = make_client(address, tls=identity)
     client.connect()
     assert client.ask(DeregisterReceiver(1, "attempt", "", "")) == Ok()
     assert 0 < server.statistics().unauthenticated <= 16

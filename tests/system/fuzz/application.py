@@ -24,7 +24,7 @@ from penstock.blockstore.launch import (
     log_path,
 )
 from penstock.wal import LogOptions, LogWriter, SyncPolicy, stamp_record
-from penstock.wire import ApplicationLink, Client, TlsIdentity
+from penstock.wire import ApplicationLink, Client, TlsIdentity, WireOptions
 from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
@@ -202,11 +202,9 @@ class Application:
 
     def client(self, address: tuple[str, int], hello: RegisterReceiver | None = None) -> Client:
         return Client(
-            address,
-            self.secret,
+            replace(self.link, tracker=address),
             on_reconnect=lambda: [hello] if hello else [],
-            ask_timeout_s=START_S,
-            ssl_context=self.tls.client_context() if self.tls else None,
+            options=WireOptions(ask_timeout_s=START_S),
         )
 
     # -- recorded conversations ----------------------------------------------------------------
