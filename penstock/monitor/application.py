@@ -9,11 +9,13 @@ from typing import Any
 from pyspark import SparkContext
 
 from penstock.dead_letters import LetterTail
+from penstock.errors import IllegalStateError
 from penstock.host.receiver_readings import ReceiverReading, ReceiverStatus
+from penstock.host.receivers import HostedReceivers
 from penstock.monitor.records import Limit
 from penstock.streaming import SchedulerStatistics
 from penstock.tracker import KeptStream
-from penstock.wire.messages import BlockTrace, LettersSent, ReceivedBlockInfo, SlowBlock
+from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class Application:
         receivers: Returns the receivers as they are.
         readings: Returns what receivers told last, by stream.
         rates: Returns the rates of the streams that have one.
+        hosted: Its receivers and their tracker; None: it has none.
         spark_conf: Spark's configuration.
         statistics: Returns how many batches wait, run and are done.
-        skipped_blocks: Returns how many blocks were left out because no host has them.
         kept: Returns what is there of streams that queries read, and who reads it, by stream.
         unfinished: Returns the times of the batches that wait or run, and whether each has begun.
         dropped_events: Returns how many events the listener bus has dropped.
@@ -41,16 +43,9 @@ class Application:
             none.
         letter_tail: Opens what reads its dead letters; None: this driver sees none.
         take_traces: Returns the traces of blocks that came since the call before.
-        take_slow_blocks: Returns what tasks told of blocks that were slow to read, likewise.
         blocks_of_batch: Returns the blocks of a batch; none once it is cleaned up.
         set_rate: Sets the rate of a stream, as `ReceiverDStream.set_rate`.
         set_paused: Lets nothing of a stream pass, or goes on with it.
-        restart: Has the receiver of a stream stop and start again; the text says why.
-        seal: Has the receiver of a stream seal its open block now.
-        send_letters: Has a stream's receiver store dead letters again: those of these logs and
-            numbers, and whether also those that were sent before. Returns what became of it.
-        letters_program: What its dead letters are known by below a folder that programs share; else
-            empty.
         stop: Begins to stop the streams, gracefully or at once; does not wait for the end.
     """
 
@@ -61,9 +56,9 @@ class Application:
     receivers: Callable[[], tuple[ReceiverStatus, ...]]
     readings: Callable[[], Mapping[int, ReceiverReading]]
     rates: Callable[[], Mapping[int, Limit]]
+    hosted: HostedReceivers | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     statistics: Callable[[], SchedulerStatistics] = lambda: SchedulerStatistics(0, 0, 0, 0, None)
-    skipped_blocks: Callable[[], int] = lambda: 0
     kept: Callable[[], Mapping[int, KeptStream]] = dict
     unfinished: Callable[[], Mapping[int, bool]] = dict
     dropped_events: Callable[[], int] = lambda: 0
@@ -73,14 +68,22 @@ class Application:
     newest_records: Callable[[int, int], tuple[str, list[Any]] | None] = lambda stream_id, n: None
     letter_tail: Callable[[], LetterTail] | None = None
     take_traces: Callable[[], list[BlockTrace]] = list
-    take_slow_blocks: Callable[[], list[SlowBlock]] = list
     blocks_of_batch: Callable[[int], tuple[ReceivedBlockInfo, ...]] = lambda batch_ms: ()
     set_rate: Callable[[int, str | float | None], None] = lambda stream_id, rate: None
     set_paused: Callable[[int, bool], None] = lambda stream_id, is_paused: None
-    restart: Callable[[int, str], None] = lambda stream_id, reason: None
-    seal: Callable[[int], None] = lambda stream_id: None
-    send_letters: Callable[[int, list[tuple[str, int]], bool], LettersSent] = (
-        lambda stream_id, letters, even_sent: LettersSent(stream_id, "", 0, 0)
-    )
-    letters_program: str = ""
     stop: Callable[[bool], None] = lambda graceful: None
+
+    @property
+    def skipped_blocks(self) -> int:
+        """How many blocks were left out because no host has them."""
+        return 0 if self.hosted is None else self.hosted.tracker.skipped_blocks
+
+    def receivers_of(self, stream_id: int) -> HostedReceivers:
+        """Return the receivers, for something that is to be done to one of a stream.
+
+        Raises:
+            IllegalStateError: The program has none.
+        """
+        if self.hosted is None:
+            raise IllegalStateError(f"stream {stream_id} has no receiver")
+        return self.hosted

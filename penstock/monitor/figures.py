@@ -58,7 +58,7 @@ class Figures(Collector):
         yield _counter(
             "penstock_blocks_skipped",
             "Blocks that batches left out because no host has them",
-            application.skipped_blocks(),
+            application.skipped_blocks,
         )
         if totals.started_ms is not None:
             yield _gauge(

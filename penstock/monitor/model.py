@@ -225,7 +225,8 @@ class Model(StreamingListener):
         rates = application.rates()
         statuses = application.receivers()
         dropped = application.dropped_events()
-        slow_blocks = application.take_slow_blocks()
+        hosted = application.hosted
+        slow_blocks = [] if hosted is None else hosted.tracker.take_slow_blocks()
         kept = application.kept()
         unfinished = dict(application.unfinished()) if dropped else {}
         statistics = application.statistics() if dropped else None

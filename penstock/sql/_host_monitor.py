@@ -79,7 +79,7 @@ class WatchedHost:
         # See `start_host_monitor`.
         from penstock.monitor import Application, Limit
 
-        spark, tracker = self.spark_context, self.hosted.tracker
+        spark = self.spark_context
         return Application(
             name=spark.appName or "",
             application_id=spark.applicationId,
@@ -91,20 +91,15 @@ class WatchedHost:
                 number: Limit(rate.asked, rate.effective, rate.source, rate.effective_bytes)
                 for number, rate in self.rates().items()
             },
+            hosted=self.hosted,
             spark_conf=dict(spark.getConf().getAll()),
-            skipped_blocks=lambda: tracker.skipped_blocks,
             kept=self.kept,
             spark_ui=spark.uiWebUrl,
             spark_context=spark,
             newest_records=self.newest_records,
             letter_tail=self.letter_tail,
-            take_slow_blocks=tracker.take_slow_blocks,
             set_rate=self.set_rate,
             set_paused=self.set_paused,
-            restart=self.hosted.restart,
-            seal=self.hosted.seal,
-            send_letters=self.hosted.send_letters,
-            letters_program=self.hosted.letters_program,
             stop=self.stop,
         )
 

@@ -310,7 +310,7 @@ class StreamingEngine:
             receivers=self.receivers,
             readings=self._receivers.readings,
             rates=limits,
-            skipped_blocks=lambda: self._receivers.skipped_blocks,
+            hosted=self._receivers.hosted,
             kept=self._receivers.kept,
             spark_conf=dict(self._spark_context.getConf().getAll()),
             job_ids=self._scope.job_ids,
@@ -319,14 +319,9 @@ class StreamingEngine:
             newest_records=self._receivers.newest_records,
             letter_tail=self._letter_tail,
             take_traces=self._receivers.take_traces,
-            take_slow_blocks=self._receivers.take_slow_blocks,
             blocks_of_batch=self._receivers.blocks_of_batch,
             set_rate=self._rates.set_rate,
             set_paused=self._rates.set_paused,
-            restart=self._receivers.restart,
-            seal=self._receivers.seal,
-            send_letters=self._receivers.send_letters,
-            letters_program=self._receivers.letters_program,
             stop=self._on_stop_asked,
         )
         return start_monitor(

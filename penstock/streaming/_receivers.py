@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +49,8 @@ from penstock.tracker import (
 )
 from penstock.wire.messages import (
     BlockTrace,
-    LettersSent,
     ReceivedBlockInfo,
     ReportRateStatus,
-    SlowBlock,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +66,7 @@ class ReceiverSide:
 
     Attributes:
         blocks: What batches ask for received blocks.
+        hosted: The receivers and their tracker; None: there are none.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class ReceiverSide:
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self._graph = graph
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
-        self._hosted: HostedReceivers | None = None
+        self.hosted: HostedReceivers | None = None
         self._settings = run.settings
         self._batch_ms = graph.batch_ms
         self._bus = bus
@@ -112,7 +111,7 @@ class ReceiverSide:
         )
         if upgraded is not None:
             hand_over(ledger, upgraded, is_resumed=keep_batches)
-        self._hosted = HostedReceivers(
+        self.hosted = HostedReceivers(
             spark_context,
             {node.stream_id: (node.receiver, node.name) for node in nodes},
             run,
@@ -130,7 +129,7 @@ class ReceiverSide:
                 if node.continuous is not None
             },
         )
-        self.blocks = self._hosted.tracker
+        self.blocks = self.hosted.tracker
 
     def start(self) -> None:
         """Start the tracker, which starts the receivers.
@@ -141,14 +140,14 @@ class ReceiverSide:
             ArenaError: Encryption is on, and the memory folder of this host is not in memory.
             PenstockError: See `ReceiverTracker.start`.
         """
-        if self._hosted is not None:
-            self._hosted.check()
+        if self.hosted is not None:
+            self.hosted.check()
         # The first rates must be known before the first receiver registers.
         self._controllers = self._rates.start(self._settings, self._batch_ms, self._send_rates)
         for controller in self._controllers:
             self._bus.add(controller)
-        if self._hosted is not None:
-            self._hosted.tracker.start(keep_batches=self._keep_batches)
+        if self.hosted is not None:
+            self.hosted.tracker.start(keep_batches=self._keep_batches)
 
     def _send_rates(
         self,
@@ -164,44 +163,12 @@ class ReceiverSide:
             if node.stream_id == stream_id and isinstance(node, DirectInputDStream):
                 node.update_rate(records_per_second)
                 return 0
-        assert self._hosted is not None
-        return self._hosted.tracker.send_rate_update(
+        assert self.hosted is not None
+        return self.hosted.tracker.send_rate_update(
             *(stream_id, records_per_second, bytes_per_second),
             is_paused=is_paused,
             takes_over=takes_over,
         )
-
-    def restart(self, stream_id: int, reason: str) -> None:
-        """See `HostedReceivers.restart`."""
-        self._with_receiver(stream_id).restart(stream_id, reason)
-
-    def seal(self, stream_id: int) -> None:
-        """See `HostedReceivers.seal`."""
-        self._with_receiver(stream_id).seal(stream_id)
-
-    @property
-    def letters_program(self) -> str:
-        """See `HostedReceivers.letters_program`."""
-        return "" if self._hosted is None else self._hosted.letters_program
-
-    def send_letters(
-        self, stream_id: int, letters: Sequence[tuple[str, int]], even_sent: bool
-    ) -> LettersSent:
-        """See `HostedReceivers.send_letters`.
-
-        Raises:
-            IllegalStateError: The stream has no receiver.
-        """
-        if self._hosted is None:
-            raise IllegalStateError(
-                f"stream {stream_id} was not sent its dead letters: it has no receiver"
-            )
-        return self._hosted.send_letters(stream_id, letters, even_sent)
-
-    def _with_receiver(self, stream_id: int) -> HostedReceivers:
-        if self._hosted is None:
-            raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
-        return self._hosted
 
     def readings(self) -> dict[int, ReceiverReading]:
         """Return what receivers told last, by stream; of those that were heard of lately."""
@@ -213,10 +180,10 @@ class ReceiverSide:
 
     def blocks_of_batch(self, time_ms: int) -> tuple[ReceivedBlockInfo, ...]:
         """Return the blocks of a batch; none once it is cleaned up."""
-        if self._hosted is None:
+        if self.hosted is None:
             return ()
         try:
-            found = self._hosted.tracker.get_blocks_of_batch(time_ms)
+            found = self.hosted.tracker.get_blocks_of_batch(time_ms)
         except BatchCleanedError:
             return ()
         return tuple(block for blocks in found.values() for block in blocks)
@@ -224,21 +191,21 @@ class ReceiverSide:
     @property
     def count(self) -> int:
         """How many receivers there are."""
-        return 0 if self._hosted is None else self._hosted.count
+        return 0 if self.hosted is None else self.hosted.count
 
     @property
     def tasks(self) -> int:
         """How many Spark tasks the receivers are."""
-        return 0 if self._hosted is None else self._hosted.tracker.tasks
+        return 0 if self.hosted is None else self.hosted.tracker.tasks
 
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""
-        if self._hosted is None:
+        if self.hosted is None:
             return ()
         readings = self.readings()
         return tuple(
             replace(status, waits=self._waits(readings.get(status.stream_id)))
-            for status in self._hosted.status()
+            for status in self.hosted.status()
         )
 
     def _waits(self, reading: ReceiverReading | None) -> ReceiverWaits | None:
@@ -249,25 +216,21 @@ class ReceiverSide:
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
-        return (0, 0) if self._hosted is None else self._hosted.running()
-
-    def take_slow_blocks(self) -> list[SlowBlock]:
-        """Return what tasks told of blocks that were slow to read since the call before."""
-        return [] if self._hosted is None else self._hosted.tracker.take_slow_blocks()
+        return (0, 0) if self.hosted is None else self.hosted.running()
 
     @property
     def skipped_blocks(self) -> int:
         """How many blocks batches left out because no host has them."""
-        return 0 if self._hosted is None else self._hosted.tracker.skipped_blocks
+        return 0 if self.hosted is None else self.hosted.tracker.skipped_blocks
 
     def unallocated_records(self) -> dict[int, int]:
         """Return how many records of each stream no batch has, as far as the ledger knows.
 
         Of a continuous stream, those that are in no epoch that is known to be committed.
         """
-        if self._hosted is None:
+        if self.hosted is None:
             return {}
-        tracker = self._hosted.tracker
+        tracker = self.hosted.tracker
         found = {
             stream_id: sum(
                 block.num_records for block in tracker.ledger.unallocated_blocks(stream_id)
@@ -289,9 +252,9 @@ class ReceiverSide:
             IllegalStateError: The stream has no receiver, so its records are not kept here.
             Exception: What a record raises that is unpickled.
         """
-        if self._hosted is None or stream_id not in self._hosted.tracker.get_all_receiver_info():
+        if self.hosted is None or stream_id not in self.hosted.tracker.get_all_receiver_info():
             raise IllegalStateError("this stream has no receiver: there are no blocks of it here")
-        ledger = self._hosted.tracker.ledger
+        ledger = self.hosted.tracker.ledger
         try:
             blocks = ledger.unallocated_blocks(stream_id)
             for time_ms in sorted(ledger.batch_times_ms, reverse=True):
@@ -300,44 +263,44 @@ class ReceiverSide:
                 blocks = ledger.get_blocks_of_batch_and_stream(time_ms, stream_id)
         except BatchCleanedError:
             return None
-        return self._hosted.first_records(blocks, count)
+        return self.hosted.first_records(blocks, count)
 
     def executors(self) -> frozenset[str] | None:
         """Return the executors that hold receivers; None while one is being placed."""
-        return frozenset() if self._hosted is None else self._hosted.tracker.allocated_executors()
+        return frozenset() if self.hosted is None else self.hosted.tracker.allocated_executors()
 
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
         """Stop the receivers; when graceful, their last blocks are stored and reported first."""
-        if self._hosted is not None:
-            self._hosted.tracker.stop_receiving(graceful, timeout_s)
+        if self.hosted is not None:
+            self.hosted.tracker.stop_receiving(graceful, timeout_s)
 
     def kept(self) -> dict[int, KeptStream]:
         """Return what is there of continuous streams, and how far their functions are."""
-        if self._hosted is None:
+        if self.hosted is None:
             return {}
-        tracker = self._hosted.tracker
+        tracker = self.hosted.tracker
         return {
             stream_id: tracker.ledger.places.stream(stream_id) for stream_id in tracker.epochs()
         }
 
     def epochs(self) -> dict[int, EpochStatus]:
         """Return where the epochs of continuous streams are, by stream."""
-        return {} if self._hosted is None else self._hosted.tracker.epochs()
+        return {} if self.hosted is None else self.hosted.tracker.epochs()
 
     def drain(self, timeout_s: float) -> None:
         """See `HostedReceivers.drain`."""
-        if self._hosted is not None:
-            self._hosted.drain(timeout_s)
+        if self.hosted is not None:
+            self.hosted.drain(timeout_s)
 
     def stop(self, timeout_s: float) -> None:
         """Stop the tracker; no block can be read any more."""
         for controller in self._controllers:
             self._bus.remove(controller)
-        if self._hosted is not None:
-            self._hosted.stop(timeout_s)
+        if self.hosted is not None:
+            self.hosted.stop(timeout_s)
         self._rates.stop()
-        if self._hosted is not None:
-            self._hosted.end_block_server()
+        if self.hosted is not None:
+            self.hosted.end_block_server()
 
 
 class _TrackerEvents:

@@ -72,22 +72,18 @@ class Program:
             application_id="local-1",
             batch_ms=self.batch_ms,
             streams=self.streams,
-            skipped_blocks=lambda: self.skipped,
             kept=lambda: self.kept,
             receivers=lambda: tuple(self.statuses.values()),
             readings=self._read,
             rates=lambda: self.rates,
+            hosted=Hosted(self),  # type: ignore[arg-type]
             job_ids=lambda batch_ms, number: [7, 8 + number],
             spark_ui="http://127.0.0.1:4040",
             newest_records=self._newest_records,
-            take_slow_blocks=lambda: [self.slow_blocks.pop(0) for _ in list(self.slow_blocks)],
             set_rate=self._set_rate,
             set_paused=lambda stream_id, is_paused: self.acted.append(
                 ("pause" if is_paused else "resume", stream_id)
             ),
-            seal=lambda stream_id: self.acted.append(("seal", stream_id)),
-            restart=lambda stream_id, reason: self.acted.append(("restart", stream_id)),
-            send_letters=self._send_letters,
             stop=lambda graceful: self.acted.append(("stop", graceful)),
         )
 
@@ -101,12 +97,6 @@ class Program:
 
     def _read(self) -> dict[int, ReceiverReading]:
         return self.readings.readings(self.clock.monotonic_s())
-
-    def _send_letters(
-        self, stream_id: int, letters: list[tuple[str, int]], even_sent: bool
-    ) -> LettersSent:
-        self.acted.append(("send", stream_id, letters, even_sent))
-        return LettersSent(stream_id, "", 0, len(letters))
 
     def _set_rate(self, stream_id: int, rate: str | float | None) -> None:
         if rate == "-5":
@@ -240,3 +230,33 @@ class Program:
         self.model.onOutputOperationCompleted(
             OutputOperationCompleted(OutputOperationInfo.of(result))
         )
+
+
+class Hosted:
+    """The receivers of a `Program`, and their tracker."""
+
+    letters_program = ""
+
+    def __init__(self, program: Program) -> None:
+        self.tracker = self
+        self._program = program
+
+    @property
+    def skipped_blocks(self) -> int:
+        return self._program.skipped
+
+    def take_slow_blocks(self) -> list[SlowBlock]:
+        found, self._program.slow_blocks = self._program.slow_blocks, []
+        return found
+
+    def seal(self, stream_id: int) -> None:
+        self._program.acted.append(("seal", stream_id))
+
+    def restart(self, stream_id: int, reason: str) -> None:
+        self._program.acted.append(("restart", stream_id))
+
+    def send_letters(
+        self, stream_id: int, letters: list[tuple[str, int]], even_sent: bool
+    ) -> LettersSent:
+        self._program.acted.append(("send", stream_id, letters, even_sent))
+        return LettersSent(stream_id, "", 0, len(letters))

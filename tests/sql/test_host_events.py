@@ -49,7 +49,7 @@ def test_of_a_function_that_is_given_up_each_is_told() -> None:
     errors: list[Exception] = []
     program = Program(batch_ms=None)
     lines = TerminalLines(logging.getLogger("penstock.sql"), "off")
-    events = HostEvents(errors.append, program.readings, lines)
+    events = HostEvents(errors.append, lambda report: None, program.readings, lines)
     events.continuous_error(0, "Task 0 of continuous stream numbers: it failed", "Traceback")
     events.monitor = TrackerEvents(program.model)
     events.continuous_error(0, "Task 0 of continuous stream numbers: it failed", "Traceback")

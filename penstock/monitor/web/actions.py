@@ -100,20 +100,22 @@ class Actions:
 
     def _restart(self, asked: dict[str, Any]) -> str:
         stream_id, name = self._stream(asked)
-        self._model.application.restart(stream_id, "it was asked for from outside")
+        receivers = self._model.application.receivers_of(stream_id)
+        receivers.restart(stream_id, "it was asked for from outside")
         self._model.note(f"{name} was restarted from outside", stream_id)
         return f"{name} stops and starts again"
 
     def _seal(self, asked: dict[str, Any]) -> str:
         stream_id, name = self._stream(asked)
-        self._model.application.seal(stream_id)
+        self._model.application.receivers_of(stream_id).seal(stream_id)
         self._model.note(f"{name} seals its open block (asked from outside)", stream_id)
         return f"{name} seals its open block"
 
     def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
         stream_id, name = self._stream(asked)
         letters, again = asked.get("letters"), asked.get("again", False)
-        if asked.get("program", "") != self._model.application.letters_program:
+        hosted = self._model.application.hosted
+        if asked.get("program", "") != ("" if hosted is None else hosted.letters_program):
             return {"sent": 0, "left": [], "isOther": True}
         if not isinstance(again, bool):
             raise TypeError("again is true or false")
@@ -122,7 +124,7 @@ class Actions:
         rate = self._model.application.rates().get(stream_id)
         if rate is not None and rate.source == "paused":
             raise ValueError(f"{name} is paused: resume it, or nothing of it passes")
-        done = self._model.application.send_letters(
+        done = self._model.application.receivers_of(stream_id).send_letters(
             stream_id, [(log, number) for log, number in letters], again
         )
         self._model.note(f"{done.stored} dead letters of {name} were sent from outside", stream_id)

@@ -90,7 +90,7 @@ class Status:
                 "processedRecords": totals.processed_records,
                 "waitingBatches": totals.waiting,
                 "runningBatches": totals.running,
-                "skippedBlocks": application.skipped_blocks(),
+                "skippedBlocks": application.skipped_blocks,
                 "inputRatePerSecond": totals.input_rate,
                 "schedulingDelayMs": totals.scheduling_delay_ms,
                 "processingMs": totals.processing_ms,
