@@ -6,7 +6,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.dead_letters import (
     DeadLetter,
@@ -32,24 +32,6 @@ class CannotSendError(PenstockError):
     """A letter is no record that could be stored; its text says why."""
 
 
-class Stores(Protocol):
-    """Takes records one by one, and makes all of them durable."""
-
-    def add(self, record: Any) -> BaseException | None:
-        """Take a record; return why it is discarded, if it is.
-
-        Raises:
-            Exception: It was not taken.
-        """
-
-    def finish(self) -> None:
-        """Return when all that was taken is durable.
-
-        Raises:
-            Exception: That is not known.
-        """
-
-
 class StoringAgain:
     """Stores records that were discarded before. For one thread.
 
@@ -67,21 +49,29 @@ class StoringAgain:
         self._refused = refused
 
     def add(self, record: Any) -> BaseException | None:
-        """See `Stores`."""
+        """Take a record; return why it is discarded, if it is.
+
+        Raises:
+            Exception: It was not taken.
+        """
         with self._refused() as reasons:
             # In a list, as a record may be one itself.
             self._store([record], ack=acknowledge_nothing)
         return reasons[0] if reasons else None
 
     def finish(self) -> None:
-        """See `Stores`: nothing is stored, behind all that was."""
+        """Return when all that was taken is durable: nothing is stored, behind all that was.
+
+        Raises:
+            Exception: That is not known.
+        """
         self._store([])
 
 
 def send_again(
     place: DeadLetterPlace,
     names: Sequence[LetterName],
-    to: Stores,
+    to: StoringAgain,
     *,
     even_sent: bool,
 ) -> tuple[int, list[tuple[LetterName, str]]]:
@@ -90,7 +80,7 @@ def send_again(
     Args:
         place: Of the stream's dead letters.
         names: Which.
-        to: Stores their records.
+        to: StoringAgain their records.
         even_sent: Also those that were sent before, or may have been.
 
     Returns:
@@ -125,10 +115,10 @@ class _Sending:
     Attributes:
         count: How many were stored.
         left: Those that were not, and why.
-        failure: What `Stores` raised: no more is tried.
+        failure: What `to` raised: no more is tried.
     """
 
-    def __init__(self, sent: SentLetters, to: Stores, even_sent: bool) -> None:
+    def __init__(self, sent: SentLetters, to: StoringAgain, even_sent: bool) -> None:
         self.count = 0
         self.left: dict[LetterName, str] = {}
         self.failure: Exception | None = None

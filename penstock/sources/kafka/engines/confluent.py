@@ -42,7 +42,6 @@ from penstock.sources.kafka.engines.interface import (
     DriverConnection,
     Engine,
     GroupMember,
-    OffsetsOfMember,
     PartitionState,
     RangeConsumer,
     RetriableError,
@@ -52,6 +51,7 @@ from penstock.sources.kafka.records import KafkaRecord, TopicPartition, topic_id
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.sources.kafka._ledger import OffsetLedger
     from penstock.sources.kafka.params import KafkaParams
 
 # What kafka-python and Kafka itself call the same things.
@@ -269,7 +269,7 @@ class _Member(GroupMember):
         params: KafkaParams,
         topics: Sequence[str],
         instance: str,
-        offsets: OffsetsOfMember,
+        offsets: OffsetLedger,
     ) -> None:
         start = "error" if params.start == "none" else params.start
         self._refusals = Refusals(params)
@@ -512,7 +512,7 @@ class Confluent(Engine):
         params: KafkaParams,
         topics: Sequence[str],
         instance: str,
-        offsets: OffsetsOfMember,
+        offsets: OffsetLedger,
         timeout_s: float,
     ) -> GroupMember:
         return _Member(params, topics, instance, offsets)

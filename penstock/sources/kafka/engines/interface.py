@@ -6,13 +6,14 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.sources.kafka._ledger import OffsetLedger
     from penstock.sources.kafka.params import KafkaParams
 
 
@@ -198,34 +199,6 @@ class DriverConnection(ABC):
         """Close the connections."""
 
 
-class OffsetsOfMember(Protocol):
-    """The offsets of a member of a group, as its client needs them when partitions move."""
-
-    def stored(self, partition: TopicPartition) -> int | None:
-        """Return the offset that is to be stored next; None for a partition that is new."""
-        ...
-
-    def await_durable(self, partitions: Iterable[TopicPartition]) -> None:
-        """Wait, within a bound, until what is stored of partitions is durable."""
-        ...
-
-    def to_commit(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return what is durable and not committed."""
-        ...
-
-    def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Take note of a commit."""
-        ...
-
-    def note_assigned(self, partition: TopicPartition) -> None:
-        """Take note that others may have committed since: nothing is to be until that is known."""
-        ...
-
-    def note_group(self, partition: TopicPartition, committed: int | None) -> int | None:
-        """Take note of what the group has of a partition that came; return where to read on."""
-        ...
-
-
 class GroupMember(ABC):
     """A member of a consumer group, in a receiver. Used by one thread at a time.
 
@@ -334,7 +307,7 @@ class Engine(ABC):
         params: KafkaParams,
         topics: Sequence[str],
         instance: str,
-        offsets: OffsetsOfMember,
+        offsets: OffsetLedger,
         timeout_s: float,
     ) -> GroupMember:
         """Join a group.

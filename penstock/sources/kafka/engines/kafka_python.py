@@ -26,7 +26,6 @@ from penstock.sources.kafka.engines.interface import (
     DriverConnection,
     Engine,
     GroupMember,
-    OffsetsOfMember,
     PartitionState,
     RangeConsumer,
     RetriableError,
@@ -36,6 +35,7 @@ from penstock.sources.kafka.records import KafkaRecord, TopicPartition, topic_id
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.sources.kafka._ledger import OffsetLedger
     from penstock.sources.kafka.params import KafkaParams
 
 _POSITION_MS = 50
@@ -179,7 +179,7 @@ class _DriverConnection(DriverConnection):
 
 
 class _Member(GroupMember):
-    def __init__(self, client: Any, topics: Sequence[str], offsets: OffsetsOfMember) -> None:
+    def __init__(self, client: Any, topics: Sequence[str], offsets: OffsetLedger) -> None:
         self._client = client
         self._offsets = offsets
         self._unchecked: set[TopicPartition] = set()
@@ -278,9 +278,7 @@ class _Member(GroupMember):
 class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
     """Notified of partitions that come and go, in a thread of the client's own."""
 
-    def __init__(
-        self, client: Any, offsets: OffsetsOfMember, unchecked: set[TopicPartition]
-    ) -> None:
+    def __init__(self, client: Any, offsets: OffsetLedger, unchecked: set[TopicPartition]) -> None:
         self._client = client
         self._offsets = offsets
         self._unchecked = unchecked
@@ -358,7 +356,7 @@ class KafkaPython(Engine):
         params: KafkaParams,
         topics: Sequence[str],
         instance: str,
-        offsets: OffsetsOfMember,
+        offsets: OffsetLedger,
         timeout_s: float,
     ) -> GroupMember:
         with translated_errors():
