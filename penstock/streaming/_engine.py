@@ -133,8 +133,8 @@ class StreamingEngine:
             engine closes it when it stops; one that was not made leaves it open.
         scratch: What claims the scratch folder, if there is one; the engine removes the folder when
             it stops, and not if it was not made.
-        checkpointing: What there is to checkpoint and where; None without a checkpoint directory.
-        only_checkpoint: Of a program that cannot be recovered: what a restart finds, to say so.
+        checkpoints: What there is to checkpoint and where; of a program that cannot be recovered,
+            what a restart finds, to say so; None without a checkpoint directory.
         rates: The rates of the receivers' streams.
     """
 
@@ -152,10 +152,10 @@ class StreamingEngine:
         rates: RateBook,
         ledger: ReceivedBlockTracker | None = None,
         scratch: ScratchClaim | None = None,
-        checkpointing: Checkpointing | None = None,
-        only_checkpoint: Checkpoint | None = None,
+        checkpoints: Checkpointing | Checkpoint | None = None,
     ) -> None:
         settings = run.settings
+        checkpointing = checkpoints if isinstance(checkpoints, Checkpointing) else None
         self._graph = graph
         self._settings = settings
         self._durability = run.durability
@@ -175,12 +175,11 @@ class StreamingEngine:
             bus=bus,
             on_error=self._errors.tell,
             ledger=ledger,
-            keep_batches=checkpointing is not None and checkpointing.recovered is not None,
-            upgraded=None if checkpointing is None else checkpointing.upgraded,
+            checkpointing=checkpointing,
             rates=rates,
         )
         self._ledger = ledger
-        self._only_checkpoint = only_checkpoint
+        self._only_checkpoint = checkpoints if isinstance(checkpoints, Checkpoint) else None
         self._scratch = scratch
         self._monitor: Monitor | None = None
         self._on_stop_asked = on_stop_asked

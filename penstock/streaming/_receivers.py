@@ -23,6 +23,7 @@ from penstock.host.receiver_readings import (
 )
 from penstock.host.receivers import HostedReceivers
 from penstock.settings import Settings
+from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.checkpoint.record import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
@@ -80,9 +81,9 @@ class ReceiverSide:
         on_error: Callable[[BaseException], None],
         rates: RateBook,
         ledger: ReceivedBlockTracker | None,
-        keep_batches: bool = False,
-        upgraded: CheckpointHeader | None = None,
+        checkpointing: Checkpointing | None = None,
     ) -> None:
+        upgraded = None if checkpointing is None else checkpointing.upgraded
         nodes = [node for node in graph.inputs if isinstance(node, ReceiverInputDStream)]
         self._graph = graph
         self.blocks: ReceivedBlocks = NoReceivedBlocks()
@@ -94,7 +95,7 @@ class ReceiverSide:
         self._clock = clock
         self._readings = ReceiverReadings()
         self._controllers: list[RateController] = []
-        self._keep_batches = keep_batches
+        self._keep_batches = checkpointing is not None and checkpointing.recovered is not None
         if not nodes:
             return
         assert ledger is not None
@@ -110,7 +111,7 @@ class ReceiverSide:
             kept=[node.name for node in nodes if node.continuous is not None],
         )
         if upgraded is not None:
-            hand_over(ledger, upgraded, is_resumed=keep_batches)
+            hand_over(ledger, upgraded, is_resumed=self._keep_batches)
         self.hosted = HostedReceivers(
             spark_context,
             {node.stream_id: (node.receiver, node.name) for node in nodes},

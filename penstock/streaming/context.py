@@ -580,8 +580,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 on_stop_asked=self._stop_asked,
                 ledger=ledger,
                 scratch=scratch,
-                checkpointing=made if isinstance(made, Checkpointing) else None,
-                only_checkpoint=made if isinstance(made, Checkpoint) else None,
+                checkpoints=made,
                 rates=self._rates,
             )
         except BaseException:
