@@ -305,18 +305,18 @@ class LedgerSide:
         clock: Any,
         rates: Any,
         ledger: ReceivedBlockTracker,
-        keep_batches: bool = False,
-        upgraded: Any = None,
+        checkpointing: Any = None,
         **_: Any,
     ) -> None:
+        upgraded = None if checkpointing is None else checkpointing.upgraded
         self._world = current_world()
         self.ledger = ledger
-        self._keep_batches = keep_batches
+        self._keep_batches = checkpointing is not None and checkpointing.recovered is not None
         self._next: dict[int, tuple[str, int]] = {}
         removed = run.settings.removed_streams or ()
         number_streams(graph, self.ledger, rates, removed=removed, before=upgraded)
         if upgraded is not None:
-            hand_over(self.ledger, upgraded, is_resumed=keep_batches)
+            hand_over(self.ledger, upgraded, is_resumed=self._keep_batches)
         self.numbers = {name: node.stream_id for name, node in stream_names(graph).items()}
         self.blocks = self
         self._world.side = self
