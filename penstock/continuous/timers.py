@@ -286,7 +286,9 @@ class TimerService:
         if event_ms is not None and event_ms <= self._event.now_ms:
             first = self._processing.now_ms
         elif event_ms is not None and self._idle_ms is not None and len(self._sources) > 1:
-            is_idle = min(seen for _, seen in self._sources.values()) + self._idle_ms
+            ends = [seen_ms + self._idle_ms for _, seen_ms in self._sources.values()]
+            now_ms = self._processing.now_ms
+            is_idle = min((end_ms for end_ms in ends if end_ms > now_ms), default=now_ms)
             first = is_idle if first is None else min(first, is_idle)
         return first if self._expire else None
 
@@ -367,9 +369,12 @@ class TimerService:
             }
             if not active:
                 largest = [max(largest)] if largest else []
+                self._sources = {}
             else:
                 largest = [time_ms for time_ms, _ in active.values()]
-            self._sources = active
+                # One that is idle, and later than all that are not, counts once these are, too.
+                latest = max(self._sources, key=lambda source: self._sources[source][0])
+                self._sources = {**active, latest: self._sources[latest]}
         if largest:
             self._event.now_ms = max(self._event.now_ms, min(largest) - self._delay_ms)
         yield from self._expired(self._event)

@@ -27,7 +27,7 @@ from penstock.continuous import (
 )
 from penstock.continuous import timers as timers_module
 from penstock.continuous.task import WrongResultError
-from penstock.continuous.timers import NO_WATERMARK
+from penstock.continuous.timers import NO_WATERMARK, TimerService
 from tests.continuous.driven import Driven
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -391,6 +391,98 @@ def test_of_several_sources_the_slowest_counts_until_it_is_idle(
     driven.block(NOW_MS + 13_000, timed(NOW_MS + 9000, source="fast"))
     driven.end(NOW_MS + 40_000)
     assert event_time.now_ms == NOW_MS + 9000
+
+
+def test_the_largest_counts_also_when_sources_become_idle_one_after_another(
+    tmp_path: Path, program: Program
+) -> None:
+    watermark = Watermark("at", 0, sources="source", idle="10 s")
+    driven = Driven(tmp_path, program, tell, watermark)
+    program.next = lambda timers: [
+        timers.event_time.register("k", NOW_MS + after_ms) for after_ms in (5000, 60_000)
+    ]
+    driven.block(NOW_MS, timed(NOW_MS, source="slow"))
+    driven.block(NOW_MS, timed(NOW_MS + 5000, source="fast"))
+    driven.block(NOW_MS + 9000, timed(NOW_MS + 100, source="slow"))
+    driven.end(NOW_MS + 9000)
+    for due_ms, now_ms in ((NOW_MS + 10_000, NOW_MS + 100), (NOW_MS + 19_000, NOW_MS + 5000)):
+        assert driven.attempt.due_ms == due_ms
+        made = driven.end(due_ms)
+        assert driven.attempt.service.timers.event_time.now_ms == now_ms
+    assert told(made) == [("event", NOW_MS + 5000, ["k"])]
+    # For the other one nobody can say when its time comes.
+    assert driven.attempt.due_ms is None
+
+
+def test_a_shorter_time_after_which_sources_are_idle_holds_at_once(
+    tmp_path: Path, program: Program
+) -> None:
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0, sources="source", idle="10 s"))
+    program.next = lambda timers: timers.event_time.register("k", NOW_MS + 5000)
+    for source, at_ms in (("slow", NOW_MS), ("fast", NOW_MS + 5000)):
+        driven.block(NOW_MS, timed(at_ms, source=source))
+    driven.end(NOW_MS + 5000)
+    driven.program = (*driven.program[:2], Watermark("at", 0, sources="source", idle="1 s"))
+    driven.begin()
+    assert driven.attempt.due_ms == NOW_MS + 5000
+    assert told(driven.end(NOW_MS + 5000)) == [("event", NOW_MS + 5000, ["k"])]
+
+
+def test_one_source_alone_is_not_waited_for_and_a_timer_that_is_sooner_is(
+    tmp_path: Path, program: Program
+) -> None:
+    """Whether it is idle changes nothing: no epoch is for that."""
+    watermark = Watermark("at", 0, sources="source", idle="10 s")
+    driven = Driven(tmp_path, program, tell, watermark)
+    program.next = lambda timers: timers.event_time.register("k", NOW_MS + 5000)
+    driven.block(NOW_MS, timed(NOW_MS, source="one"))
+    driven.end(NOW_MS)
+    assert driven.attempt.due_ms is None
+    program.next = lambda timers: timers.processing_time.register("k", NOW_MS + 100)
+    driven.block(NOW_MS, timed(NOW_MS, source="other"))
+    driven.end(NOW_MS)
+    assert driven.attempt.due_ms == NOW_MS + 100
+
+
+def test_event_times_before_1970_and_in_its_first_moment_are_times_as_others(
+    tmp_path: Path, program: Program
+) -> None:
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0))
+    event_time = driven.attempt.service.timers.event_time
+    for at_ms in (-5000, -1000, 0):
+        driven.block(NOW_MS, timed(at_ms))
+        assert event_time.now_ms == at_ms
+
+
+def test_times_of_the_seventies_are_refused_only_where_they_are_mistakes(
+    tmp_path: Path, program: Program
+) -> None:
+    driven = Driven(tmp_path, program, tell, Watermark("at", 0))
+    # Where the clock itself says so.
+    program.next = lambda timers: timers.processing_time.register("k", 2000)
+    driven.block(1000, timed(NOW_MS))
+    assert told(driven.end(2000)) == [("processing", 2000, ["k"])]
+    # And as an event time.
+    program.next = lambda timers: timers.event_time.register("k", 5000)
+    driven.block(NOW_MS, timed(NOW_MS))
+    assert told(driven.end(NOW_MS)) == [("event", 5000, ["k"])]
+
+
+def test_timers_of_a_program_that_has_no_one_to_tell_wake_nobody(
+    tmp_path: Path, program: Program
+) -> None:
+    driven = Driven(tmp_path, program, tell)
+    program.next = lambda timers: timers.processing_time.register("k", NOW_MS + 10)
+    driven.block(NOW_MS, rows(1))
+    driven.end(NOW_MS)
+    service = TimerService(None, expire=False)
+    driven.place.claim("quiet")
+    state = KeyedState(driven.place, "quiet", driven.number, driven.end_place, service)
+    assert service.due_ms() is None
+    assert list(service.advance(NOW_MS + 20)) == []
+    state.close()
+    driven.begin()
+    assert driven.attempt.due_ms == NOW_MS + 10
 
 
 def test_too_many_sources_are_an_error_for_good(
