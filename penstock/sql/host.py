@@ -530,8 +530,8 @@ class ReceiverHost:
     def _failed(self, error: PermanentReceiverError | ContinuousStreamError) -> None:
         self._errors.append(error)
         if isinstance(error, ContinuousStreamError):
-            # Of others the tracker has told.
-            _log.error("%s", error)
+            # Of others the tracker has told, as it has of the failure with its traceback.
+            _log.error("%s", str(error).splitlines()[0])
         elif self._hosted is not None:
             self._hosted.tracker.fail_places(error.stream_id, str(error))
 
