@@ -465,10 +465,10 @@ def cluster(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) 
 
 
 def server(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.wire import Server
+    from penstock.wire import ApplicationLink, Server
 
     nothing: Any = None
-    found = Server(bytes(32), nothing, on_died=heard.tell)
+    found = Server(ApplicationLink(bytes(32)), nothing, on_died=heard.tell)
     found.start()
 
     def end() -> None:

@@ -80,7 +80,9 @@ def main():
     try:
         ledger = ReceivedBlockTracker.recover(range(CLIENTS), os.path.join(folder, "log"))
         secret = secrets.token_bytes(32)
-        endpoint = TrackerEndpoint(secret, ledger, host="127.0.0.1", port=0, options=WireOptions())
+        endpoint = TrackerEndpoint(
+            ApplicationLink(secret), ledger, host="127.0.0.1", port=0, options=WireOptions()
+        )
         address = endpoint.start()
         clients = []
         for stream_id in range(CLIENTS):

@@ -107,7 +107,7 @@ def main():
     path = os.path.join(memory_folder, f"penstock-{APPLICATION}-{ATTEMPT}")
     make_block(path, max(SIZES))
     tracker, secret = Tracker(), os.urandom(32)
-    server = Server(secret, tracker)
+    server = Server(ApplicationLink(secret), tracker)
     ready = ensure_block_server(
         BlockServerLaunch(
             application_id=APPLICATION,

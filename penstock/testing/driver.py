@@ -105,7 +105,7 @@ class TestDriver:
         self._is_held = False
         self._waiting: list[PendingReply] = []
         self._secret = os.urandom(32)
-        self._server = Server(self._secret, self)
+        self._server = Server(ApplicationLink(self._secret), self)
         self._address = self._server.start()
 
     def launch(self, receiver: object) -> ReceiverLaunch:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import ssl
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -27,7 +26,7 @@ from penstock.tracker._continuous import CONTINUOUS_MESSAGES, ContinuousStreams
 from penstock.tracker._control import Control
 from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.wire import Peer, PendingReply, Reply, Server, WireOptions
+from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import AddBlock, Failure, LettersSent, Message, Refused, SendLetters
 
 # Group commit of block additions: many `AddBlock` messages share one record of the driver log.
@@ -163,28 +162,26 @@ class TrackerEndpoint:
 
     def __init__(
         self,
-        secret: bytes,
+        link: ApplicationLink,
         ledger: ReceivedBlockTracker,
         *,
         host: str,
         port: int,
         port_retries: int = 0,
         options: WireOptions,
-        ssl_context: ssl.SSLContext | None = None,
         on_died: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
         self.handler: Control | None = None
         self.places: PlaceService | None = None
         self.continuous: ContinuousStreams | None = None
         self._server = Server(
-            secret,
+            link,
             self,
             host=host,
             port=port,
             port_retries=port_retries,
             name="tracker-server",
             options=options,
-            ssl_context=ssl_context,
             on_died=on_died,
         )
         self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(ledger, self._added)

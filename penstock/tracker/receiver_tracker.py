@@ -379,13 +379,12 @@ class ReceiverTracker:
     def _listen(self) -> None:
         host, advertised = self._cluster.addresses(self._settings.tracker_bind_address)
         endpoint = TrackerEndpoint(
-            self._link.secret,
+            self._link,
             self.ledger,
             host=host,
             port=self._settings.tracker_port,
             port_retries=self._settings.port_max_retries,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
-            ssl_context=self._link.server_context(),
             on_died=self._server_died,
         )
         disk_room = DiskRoom(

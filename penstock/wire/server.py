@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
@@ -30,7 +29,7 @@ from penstock.wire._frames import Kind, encode_frame
 from penstock.wire._mailbox import Mailbox
 from penstock.wire.addresses import address_text, listen_in_range
 from penstock.wire.errors import AuthenticationError, ConnectionLostError, WireError
-from penstock.wire.link import WireOptions
+from penstock.wire.link import ApplicationLink, WireOptions
 from penstock.wire.messages import Failure, Message
 
 _logger = logging.getLogger("penstock.wire")
@@ -142,7 +141,7 @@ class Server:
 
     def __init__(
         self,
-        secret: bytes,
+        link: ApplicationLink,
         handler: Handler,
         *,
         host: str = "127.0.0.1",
@@ -150,32 +149,30 @@ class Server:
         port_retries: int = 0,
         name: str = "wire-server",
         options: WireOptions | None = None,
-        ssl_context: ssl.SSLContext | None = None,
         clock: Clock | None = None,
         on_died: Callable[[BaseException], object] = lambda _: None,
     ) -> None:
         """Make a server that does not listen yet.
 
         Args:
-            secret: The application's secret, 16 bytes or more.
+            link: What proves who belongs to the application; its address is not looked at.
             handler: Acts on messages.
             host: The address to listen at; a name for all addresses that it stands for.
             port: The port, or 0 for any free one.
             port_retries: How many ports after it are tried while one is taken.
             name: The thread is called ``penstock-<name>``.
             options: Limits and time-outs.
-            ssl_context: Makes each connection a TLS connection, below the authentication.
             clock: For the rate of log lines.
             on_died: Told, on its thread, when an error ended it before `stop`.
         """
         self.options = options or WireOptions()
-        self._secret = secret
+        self._secret = link.secret
         self._handler = handler
         self._host = host
         self._port = port
         self._port_retries = port_retries
         self._name = name
-        self._ssl_context = ssl_context
+        self._ssl_context = link.server_context()
         self._limited_log = RateLimitedLog(_logger, clock or SystemClock())
         self._on_died = on_died
         self._thread: threading.Thread | None = None
@@ -189,7 +186,8 @@ class Server:
         self._accepted = 0
         self._refused = 0
         self._asks = 0
-        ServerHandshake(secret, TRACKER)  # refuses a secret that is too short, here and not later
+        # Refuses a secret that is too short, here and not later.
+        ServerHandshake(self._secret, TRACKER)
 
     # -- for the owner -------------------------------------------------------------------------
 

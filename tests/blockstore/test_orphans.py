@@ -182,7 +182,7 @@ def test_the_next_applications_block_server_removes_what_a_killed_one_left(
     victim.send_signal(signal.SIGKILL)
     victim.wait(WAIT_S)
     own = MemoryArena(str(memory / name(OWN)), 1 << 20)
-    server = Server(secret, tracker)
+    server = Server(ApplicationLink(secret), tracker)
     launch = BlockServerLaunch(
         application_id=OWN,
         link=ApplicationLink(secret, server.start()),

@@ -93,10 +93,9 @@ class Host:
         self.secret = os.urandom(32)
         self.tracker = BlockServerTracker()
         self.server = Server(
-            self.secret,
+            ApplicationLink(self.secret, tls=tls),
             self.tracker,
             host=address,
-            ssl_context=tls.server_context() if tls else None,
         )
         self.launch = BlockServerLaunch(
             application_id=APPLICATION,
@@ -690,7 +689,9 @@ def test_a_driver_that_is_silent_for_longer_than_the_lease_finds_everything_agai
         # Several of its looks later it still serves.
         assert not select.select([host._started[-1]], [], [], 3.5)[0]
         assert host.fetch(server, hot) == b"hot"
-        host.server = Server(host.secret, host.tracker, port=host.launch.link.tracker_address[1])
+        host.server = Server(
+            ApplicationLink(host.secret), host.tracker, port=host.launch.link.tracker_address[1]
+        )
         host.server.start()
         host.tracker.wait_for(lambda: len(host.tracker.registered) == 2)
     assert host.fetch(server, hot) == b"hot"
@@ -702,7 +703,9 @@ def test_it_removes_nothing_when_somebody_else_answers_in_the_drivers_place(host
     host.segment_block(b"x")
     host.start(remove_at_lease_end=True)
     host.server.stop()
-    host.server = Server(os.urandom(32), host.tracker, port=host.launch.link.tracker_address[1])
+    host.server = Server(
+        ApplicationLink(os.urandom(32)), host.tracker, port=host.launch.link.tracker_address[1]
+    )
     host.server.start()
     host.wait_for_end()
     assert host.memory_path().exists()
@@ -713,7 +716,9 @@ def test_it_registers_again_with_a_tracker_that_comes_back_within_the_lease(host
     block = host.memory_block(b"x")
     server = host.start()
     host.server.stop()
-    host.server = Server(host.secret, host.tracker, port=host.launch.link.tracker_address[1])
+    host.server = Server(
+        ApplicationLink(host.secret), host.tracker, port=host.launch.link.tracker_address[1]
+    )
     host.server.start()
     host.tracker.wait_for(lambda: len(host.tracker.registered) == 2)
     assert host.tracker.registered[0][1] == host.tracker.registered[1][1]
@@ -725,7 +730,9 @@ def test_it_ends_when_the_tracker_does_not_want_it_back(host: Host) -> None:
     host.start()
     host.tracker.answer = Refused("another has this host")
     host.server.stop()
-    host.server = Server(host.secret, host.tracker, port=host.launch.link.tracker_address[1])
+    host.server = Server(
+        ApplicationLink(host.secret), host.tracker, port=host.launch.link.tracker_address[1]
+    )
     host.server.start()
     host.wait_for_end()
     assert host.memory_path().exists()

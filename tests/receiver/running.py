@@ -60,7 +60,7 @@ class Tracker:
         self.answer: Callable[[Message], Message | None] = lambda message: None
         """A test may answer in the place of this tracker."""
         self._attempts: dict[str, int] = {}
-        self.server = Server(self.secret, self)
+        self.server = Server(ApplicationLink(self.secret), self)
         self.address = self.server.start()
 
     def on_message(self, peer: Peer, message: Message) -> Reply:

@@ -32,7 +32,9 @@ START_MS = 1_700_000_000_000
 @contextlib.contextmanager
 def serving(case: Case) -> Iterator[BlockAccess]:
     """Let a ledger be asked, and give what opens a connection to it."""
-    endpoint = TrackerEndpoint(SECRET, case.ledger, host="127.0.0.1", port=0, options=WireOptions())
+    endpoint = TrackerEndpoint(
+        ApplicationLink(SECRET), case.ledger, host="127.0.0.1", port=0, options=WireOptions()
+    )
     endpoint.places = case.service
     address = endpoint.start()
     try:

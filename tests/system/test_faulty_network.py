@@ -75,7 +75,7 @@ def driver() -> Iterator[tuple[Ledger, Client, FaultyProxy]]:
     """A ledger, a receiver's connection to it, and what lies between."""
     secret = os.urandom(32)
     ledger = Ledger()
-    server = Server(secret, ledger, options=QUICK)
+    server = Server(ApplicationLink(secret), ledger, options=QUICK)
     hello = RegisterReceiver(0, ATTEMPT, "R", "here", "1", 1)
     with FaultyProxy(server.start()) as proxy:
         client = Client(

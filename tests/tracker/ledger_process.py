@@ -13,7 +13,7 @@ from penstock.tracker import ReceivedBlockTracker
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.wal import LogOptions, SyncPolicy
-from penstock.wire import WireOptions
+from penstock.wire import ApplicationLink, WireOptions
 from tests.tracker.ledger_cases import attempt_name
 
 SECRET = bytes(range(32))
@@ -31,7 +31,9 @@ def main(folder: str) -> None:
         ledger.register_attempt(stream, attempt_name(stream), "host").first_block_number
         for stream in STREAMS
     ]
-    endpoint = TrackerEndpoint(SECRET, ledger, host="127.0.0.1", port=0, options=WireOptions())
+    endpoint = TrackerEndpoint(
+        ApplicationLink(SECRET), ledger, host="127.0.0.1", port=0, options=WireOptions()
+    )
     address = endpoint.start()
     print(json.dumps({"address": address, "first": first}), flush=True)
     started = time.monotonic()

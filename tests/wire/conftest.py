@@ -129,7 +129,8 @@ def make_server(secret: bytes, recorder: Recorder) -> Iterator[Callable[..., Ser
     made: list[Server] = []
 
     def make(*, handler: Any = None, options: WireOptions | None = None, **more: Any) -> Server:
-        server = Server(more.pop("secret", secret), handler or recorder, options=options, **more)
+        link = ApplicationLink(more.pop("secret", secret), tls=more.pop("tls", None))
+        server = Server(link, handler or recorder, options=options, **more)
         made.append(server)
         return server
 

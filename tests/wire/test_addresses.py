@@ -36,9 +36,7 @@ def test_client_and_server_meet_at_an_ipv6_address(
     make_server: Make, make_client: Make, encrypted: bool
 ) -> None:
     identity = TlsIdentity.make() if encrypted else None
-    server: Server = make_server(
-        host="::1", ssl_context=identity.server_context() if identity else None
-    )
+    server: Server = make_server(host="::1", tls=identity)
     address = server.start()
     assert address[0] == "::1"
     client: Client = make_client(address, tls=identity)

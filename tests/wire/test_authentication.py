@@ -44,7 +44,7 @@ def test_two_ends_with_the_secret_accept_each_other() -> None:
 @pytest.mark.parametrize("length", [0, 15])
 def test_a_short_secret_is_refused_at_once(length: int) -> None:
     with pytest.raises(ValueError, match="16 bytes"):
-        Server(bytes(length), None)
+        Server(ApplicationLink(bytes(length)), None)
     with pytest.raises(ValueError, match="16 bytes"):
         Client(ApplicationLink(bytes(length), ("127.0.0.1", 1)))
 

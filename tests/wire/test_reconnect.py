@@ -157,7 +157,7 @@ def test_an_ask_that_times_out_tells_why_there_is_no_connection(make_server, mak
 
 SERVER_PROGRAM = """
 import sys, threading
-from penstock.wire import Server
+from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import DeregisterReceiver, Ok, Refused
 secret = sys.stdin.buffer.read(32)
 class Ledger:
@@ -172,7 +172,7 @@ class Ledger:
             print(message.stream_id, file=self.file)
         return Ok()
     def on_disconnect(self, peer): pass
-print(Server(secret, Ledger(), port=int(sys.argv[2])).start()[1], flush=True)
+print(Server(ApplicationLink(secret), Ledger(), port=int(sys.argv[2])).start()[1], flush=True)
 threading.Event().wait(60)
 """
 

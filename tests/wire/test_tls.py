@@ -70,7 +70,7 @@ def test_who_listens_in_reads_nothing(
     identity: TlsIdentity,
     encrypted: bool,
 ) -> None:
-    server = make_server(ssl_context=identity.server_context() if encrypted else None)
+    server = make_server(tls=identity if encrypted else None)
     listener = Listener(server.start())
     client = make_client(listener.address, tls=identity if encrypted else None)
     client.connect()
@@ -94,7 +94,7 @@ def test_another_applications_certificate_is_not_accepted_even_with_the_secret(
     identity: TlsIdentity,
     short: WireOptions,
 ) -> None:
-    server = make_server(ssl_context=identity.server_context())
+    server = make_server(tls=identity)
     stranger = make_client(
         server.start(),
         tls=TlsIdentity.make(),
@@ -110,7 +110,7 @@ def test_another_applications_certificate_is_not_accepted_even_with_the_secret(
 def test_a_client_without_a_certificate_is_not_accepted(
     make_server: Callable[..., Server], raw_peer: Callable[..., RawPeer], identity: TlsIdentity
 ) -> None:
-    server = make_server(ssl_context=identity.server_context())
+    server = make_server(tls=identity)
     peer = raw_peer(server.start())
     context = identity.client_context()
     bare = type(context)(context.protocol)
@@ -129,7 +129,7 @@ def test_who_does_not_speak_tls_is_shut_out_and_the_others_go_on(
     identity: TlsIdentity,
     short: WireOptions,
 ) -> None:
-    server = make_server(ssl_context=identity.server_context(), options=short)
+    server = make_server(tls=identity, options=short)
     address = server.start()
     client = make_client(address, tls=identity)
     client.connect()
@@ -179,7 +179,7 @@ def test_a_closed_connection_leaves_nothing_to_the_garbage_collector(
 
     # What pytest keeps of the log has the errors, with all that they came by.
     caplog.set_level(logging.CRITICAL, "penstock.wire")
-    address = make_server(ssl_context=identity.server_context()).start()
+    address = make_server(tls=identity).start()
     gc.collect()
     before = standing()
     gc.disable()
@@ -221,7 +221,7 @@ def test_those_who_do_not_finish_the_handshake_of_tls_hold_few_descriptors_and_k
     identity: TlsIdentity,
 ) -> None:
     options = WireOptions(max_unauthenticated=16, authentication_timeout_s=WAIT_S)
-    server = make_server(ssl_context=identity.server_context(), options=options)
+    server = make_server(tls=identity, options=options)
     address = server.start()
     before = len(list(_open_files()))
     strangers = []
@@ -249,7 +249,7 @@ def test_the_time_to_prove_oneself_begins_before_tls(
     make_server: Callable[..., Server], identity: TlsIdentity
 ) -> None:
     options = WireOptions(authentication_timeout_s=0.2)
-    server = make_server(ssl_context=identity.server_context(), options=options)
+    server = make_server(tls=identity, options=options)
     stranger = socket.create_connection(server.start(), WAIT_S)
     assert stranger.recv(1) == b""
     assert eventually(lambda: server.statistics().refused == 1)
