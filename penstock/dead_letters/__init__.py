@@ -58,10 +58,9 @@ Modules
 -------
 
 =============  =====================================================================
-`_letter`      `DeadLetter`: what is kept of a record, and its bytes
+`_letter`      `DeadLetter`: what is kept of a record, its bytes, and how it begins
 `_writer`      `DeadLetterWriter`: the log of one attempt
 `_functions`   `FunctionLetters`: the records for which a function of the program raises
-`_shown`       how a record begins, for people
 `_logs`        the logs in a folder, or what can be read of them
 `_retention`   what is removed when there are too many, or too old ones
 `_budget`      whether a receiver discards more than it may
@@ -76,7 +75,15 @@ from __future__ import annotations
 
 from penstock.dead_letters._budget import BudgetMeter, DeadLetterBudgetError
 from penstock.dead_letters._functions import FunctionLetters
-from penstock.dead_letters._letter import DeadLetter, Form, PickledRecord, origin_digest
+from penstock.dead_letters._letter import (
+    DeadLetter,
+    Form,
+    PickledRecord,
+    Unreadable,
+    origin_digest,
+    start_of,
+    start_shown,
+)
 from penstock.dead_letters._logs import is_program_name, program_name, program_of
 from penstock.dead_letters._reader import (
     StoredLetter,
@@ -92,7 +99,6 @@ from penstock.dead_letters._sent import (
     sent_key,
     sent_states,
 )
-from penstock.dead_letters._shown import Unreadable, start_of, start_shown
 from penstock.dead_letters._tail import LetterTail
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from penstock.dead_letters._shown import start_shown
+from penstock.dead_letters._letter import start_shown
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter
 from penstock.errors import typed_text
 from penstock.rate_limited_log import RateLimitedLog
