@@ -71,7 +71,6 @@ class Stored:
             ),
         )
         self.generator = BlockGenerator(
-            stream_id=0,
             first_block_number=0,
             block_store=self.block_store,
             report=self.report,

@@ -36,7 +36,7 @@ from penstock.blockstore.builder import (
 from penstock.blockstore.lines import line_ends
 from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
-from penstock.clock import WaitClock
+from penstock.clock import Clock, WaitClock
 from penstock.dead_letters import DeadLetterWriter, PickledRecord, start_shown
 from penstock.errors import PenstockError, text_of
 from penstock.position_changes import merged
@@ -138,8 +138,7 @@ class BlockAssembler:
         block_store: Gives empty blocks.
         schema: Arrow schema of the records, or None.
         block_id: Makes the next block's id.
-        now_s: Monotonic time.
-        time_ms: Wall time, which blocks are marked with.
+        clock: Time; blocks are marked with it.
         sealed: Takes a sealed block; may wait, and then the lock is held for as long.
         discard: Takes a record that fits nowhere: why, and what returns it.
         tell: Notified of trouble that passes.
@@ -162,8 +161,7 @@ class BlockAssembler:
         schema: pa.Schema | None,
         *,
         block_id: Callable[[], str],
-        now_s: Callable[[], float],
-        time_ms: Callable[[], int] = lambda: 0,
+        clock: Clock,
         sealed: Callable[[SealedBlock], None],
         discard: Callable[[BaseException, Callable[[], Any]], None],
         tell: Callable[[str, BaseException], None],
@@ -180,9 +178,8 @@ class BlockAssembler:
         self._schema = schema
         self._texts = None if schema is None else _texts_of_flat(schema)
         self._block_id = block_id
-        self._now_s = now_s
-        self._since_s = now_s()
-        self._time_ms = time_ms
+        self._clock = clock
+        self._since_s = clock.monotonic_s()
         self._sealed = sealed
         self._discard = discard
         self._tell = tell
@@ -663,7 +660,7 @@ class BlockAssembler:
             # Only now: they are sealed with this block, or with the next one.
             self._sealed_letters, self._sealed_letter_bytes = added, added_bytes
         builder = self._open
-        now_s = self._now_s()
+        now_s = self._clock.monotonic_s()
         if builder is None or (
             builder.num_records == 0 and not builder.acknowledge and builder.position is None
         ):
@@ -671,7 +668,7 @@ class BlockAssembler:
             return
         if self._next_id is None:
             self._next_id = self._block_id()
-        sealed = builder.seal(self._next_id, now_s, self._since_s, self._time_ms())
+        sealed = builder.seal(self._next_id, now_s, self._since_s, self._clock.time_ms())
         # Only now: behind a number that no block has, the ledger takes no position any more.
         self._next_id = None
         self._open = None

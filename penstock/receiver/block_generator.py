@@ -203,7 +203,6 @@ class BlockGenerator:
     """Makes blocks of one receiver attempt. Made and stopped by its supervisor.
 
     Args:
-        stream_id: The stream.
         first_block_number: Block ids count up from here.
         block_store: Where blocks are built and kept.
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
@@ -224,7 +223,6 @@ class BlockGenerator:
     def __init__(
         self,
         *,
-        stream_id: int,
         first_block_number: int,
         block_store: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
@@ -235,7 +233,7 @@ class BlockGenerator:
         letters: DeadLetterWriter | None = None,
         spill: Spill | None = None,
     ) -> None:
-        self.stream_id = stream_id
+        self.stream_id = stream_id = block_store.stream_id
         self._limiter = limiter
         self._options = options
         self._on_error = on_error
@@ -270,8 +268,7 @@ class BlockGenerator:
             block_store,
             options.schema,
             block_id=lambda: f"input-{stream_id}-{next(numbers)}",
-            now_s=self._clock.monotonic_s,
-            time_ms=self._clock.time_ms,
+            clock=self._clock,
             sealed=self._pipeline.put,
             discard=self._discards.add,
             tell=on_error,

@@ -359,7 +359,6 @@ class ReceiverLaunch:
             folder = self.logs.folder_of_host
             spill = Spill(folder, settings.spill_bytes, self.logs.encryption, on_error)
         return BlockGenerator(
-            stream_id=self.stream_id,
             first_block_number=first_block_number,
             block_store=storage,
             report=report,

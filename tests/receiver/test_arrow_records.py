@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.arrow_frames import compacted
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.clock import ManualClock
 from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
 from penstock.wal import LogOptions, SyncPolicy
 
@@ -46,7 +47,7 @@ class Bench:
             self.store,
             schema,
             block_id=lambda: f"input-0-{len(self.sealed) + 1}",
-            now_s=lambda: 0.0,
+            clock=ManualClock(),
             sealed=self._keep,
             discard=lambda error, start: self.discarded.append(error) or start(),
             tell=lambda message, error: None,

@@ -122,7 +122,6 @@ class Bench:
         )
         self.limiter = limiter or RateLimiter()
         self.generator = BlockGenerator(
-            stream_id=0,
             first_block_number=1 << 32,
             block_store=self.store,
             report=self.driver.report,
