@@ -101,7 +101,7 @@ def test_a_killed_receiver_and_lost_memory_lose_nothing(
         assert run.processed == list(range(total))
         engine = run.ssc._engine
         assert engine is not None
-        tracker = engine._receivers._hosted.tracker
+        tracker = engine._receivers.hosted.tracker
         assert tracker is not None
         shown = {"log": caplog.text.encode(), "repr": repr(tracker.block_access).encode()}
     assert_nowhere(shown, *FORMS)

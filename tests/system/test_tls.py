@@ -22,7 +22,7 @@ def test_records_reach_their_batches_inside_tls(sc: Any, tmp_path: Path, key: st
         feeder.await_acknowledged(10_000)
         engine = run.ssc._engine
         assert engine is not None
-        tracker = engine._receivers._hosted.tracker
+        tracker = engine._receivers.hosted.tracker
         assert tracker is not None
         with socket.create_connection(tracker._link.tracker, WAIT_S) as stranger:
             stranger.settimeout(WAIT_S)
