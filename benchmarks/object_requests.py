@@ -106,18 +106,18 @@ def measure(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str
 def print_bill(prices: str) -> None:
     """Print what one host costs a month, requests as they were counted, and two minutes stored."""
     price_a, _, price_stored = map(float, prices.split(","))
-    print("| receivers | block interval, batch | 1 MB/s | 10 MB/s | 100 MB/s |")
+    print("| processes of receivers | block interval, batch | 1 MB/s | 10 MB/s | 100 MB/s |")
     print("| --- | --- | --- | --- | --- |")
-    for receivers, block_s, batch_s in ((1, 0.2, 1), (1, 1, 5), (10, 0.2, 1), (10, 1, 5)):
+    for processes, block_s, batch_s in ((1, 0.2, 1), (1, 1, 5), (10, 0.2, 1), (10, 1, 5)):
         cells = []
         for megabytes in (1, 10, 100):
-            blocks = max(receivers / block_s, megabytes * 1e6 / _BLOCK_BYTES)
-            # One for each block, at most one for its entry in the ledger, four for each batch.
-            puts = 2 * blocks + 4 / batch_s
+            writes = max(processes / block_s, megabytes * 1e6 / _BLOCK_BYTES)
+            # One for each, at most one for its blocks' entries in the ledger, four for each batch.
+            puts = 2 * writes + 4 / batch_s
             requests = puts * _MONTH_S / 1000 * price_a
             stored = megabytes / 1000 * 120 * price_stored
             cells.append(f"${requests:,.0f} + ${stored:.2f}")
-        print(f"| {receivers} | {block_s:g} s, {batch_s:g} s | {' | '.join(cells)} |")
+        print(f"| {processes} | {block_s:g} s, {batch_s:g} s | {' | '.join(cells)} |")
 
 
 def main() -> None:

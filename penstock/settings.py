@@ -359,6 +359,11 @@ class Settings:
     )
 
     @property
+    def retains(self) -> bool:
+        """Whether segments stay after the batches of their blocks."""
+        return self.wal_retention_ms is not None or self.wal_retention_bytes is not None
+
+    @property
     def max_records_per_second(self) -> float | None:
         """The lower one of Spark's and of our own limit of each receiver; None: there is none."""
         own = None if self.receiver_rate is None else rate_per_second(self.receiver_rate)

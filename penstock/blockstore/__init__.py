@@ -3,7 +3,8 @@
 What must hold
 --------------
 
-* A block is one record of its receiver attempt's segment log. Its bytes are built once, in the
+* A block is one record of its receiver attempt's segment log, or of one that attempts of a process
+  share (`process_log`). Its bytes are built once, in the
   place where they stay: a *slot* of the attempt's memory arena. The slot is the unit that the log
   writes and that a batch task maps; there is one copy in memory and one on disk, no third on
   this host.
@@ -91,6 +92,7 @@ Modules
 `kept_values`                      whether a column has the values that it is made of
 `lines`                            where a block of lines is cut
 `store`, `launch`                  a receiver's blocks; making sure that its host has a block server
+`process_log`                      one log for all receivers of a process, on an object store
 `_compression`, `_encryption`      of a log's copies
 `reader`                           finding and reading a block, or going on without a lost one
 `_fetch`, `_remote`                reading from another host: one request; until a host has answered

@@ -55,6 +55,7 @@ from penstock.blockstore.builder import (
 )
 from penstock.blockstore.lines import line_chunks, line_column, line_part, line_pieces
 from penstock.blockstore.memory import lock_shared
+from penstock.blockstore.process_log import cipher_of, log_of
 from penstock.blockstore.record_pickles import learn, plain_record
 from penstock.errors import PenstockError
 from penstock.reused_memory import ReusedMemory
@@ -428,11 +429,12 @@ def _find(
         except (OSError, WalError, ValueError) as error:
             tried.note(f"memory {info.memory.path}", error, _is_lost(error))
     shared = None
-    cipher = block_cipher(access.encryption, info.attempt)
+    cipher = log_cipher = block_cipher(access.encryption, info.attempt)
     if info.segment is not None and is_shared(info.segment.folder):
         shared, info = info.segment, msgspec.structs.replace(info, segment=None)
+        log_cipher = cipher_of(access.encryption, info.attempt, shared.folder)
         try:
-            return _from_shared(shared, info.sequence, cipher, settle=False)
+            return _from_shared(shared, info.sequence, log_cipher, settle=False)
         except (OSError, WalError, ValueError) as error:
             # What it says is asked again at last.
             tried.note(_named(shared), error, is_lost=True)
@@ -467,7 +469,7 @@ def _find(
     if shared is not None:
         settle = is_on_hdfs(shared.folder)
         try:
-            return _from_shared(shared, info.sequence, cipher, settle=settle)
+            return _from_shared(shared, info.sequence, log_cipher, settle=settle)
         except (OSError, WalError, ValueError) as error:
             where = f"{'after lease recovery' if settle else 'again'} {_named(shared)}"
             tried.note(where, error, _is_lost(error, is_local=False))
@@ -533,8 +535,9 @@ def read_segment(
         WalError: A record in it is damaged, or encrypted with another key.
         ValueError: A record is no block, or one is missing.
     """
-    fs, path = locate(folder)
-    reader = LogReader.open(path, fs=fs, cipher=block_cipher(encryption, attempt), only=number)
+    fs, path = locate(log_of(folder))
+    cipher = cipher_of(encryption, attempt, folder)
+    reader = LogReader.open(path, fs=fs, cipher=cipher, only=number)
     found = {info.number: info for info in reader.segments}
     if number not in found:
         raise SegmentNotFoundError(segment_path(folder, number))
@@ -597,7 +600,7 @@ def payload_in(
 def _from_shared(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, *, settle: bool
 ) -> Block:
-    fs, folder = locate(place.folder)
+    fs, folder = locate(log_of(place.folder))
     path = segment_path(folder, place.segment)
     if settle:
         fs.settle([path])

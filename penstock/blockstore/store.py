@@ -39,6 +39,7 @@ from penstock.blockstore._encryption import block_cipher, check_in_memory, seale
 from penstock.blockstore._replica_service import BLOCK_RECORD
 from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
 from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
+from penstock.blockstore.process_log import ProcessLog, ProcessLogMember
 from penstock.blockstore.replicator import Replicator
 from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import IllegalStateError
@@ -95,13 +96,15 @@ class BlockStore:
         stream_id: The stream.
         attempt: The receiver attempt, 32 hex digits.
         host: The name under which tasks prefer this host.
-        log_folder: The attempt's own log folder, here or on HDFS; made here.
+        log_folder: The attempt's own log folder, here or on HDFS; made here. With `process_log`
+            what stands for it there.
         host_folder: The attempt's folder on this host; None for `log_folder`.
         memory_name: File name of the arena in the memory folder.
         options: How to keep blocks.
         clock: For the log.
         encryption: Encrypts the log; None: it is in clear.
         replicator: Makes second copies on another host; None for one copy. Closed by `close`.
+        process_log: The log that the attempt shares with others; None: it has its own.
 
     Attributes:
         replica_waits: How long `put` waited for another host, after the log had the block.
@@ -126,6 +129,7 @@ class BlockStore:
         clock: Clock | None = None,
         encryption: EncryptionKey | None = None,
         replicator: Replicator | None = None,
+        process_log: ProcessLog | None = None,
     ) -> None:
         self.stream_id = stream_id
         self.attempt = attempt
@@ -148,14 +152,18 @@ class BlockStore:
         self._compressing: dict[str, Compressing] = {}
         # By segment: slots whose blocks can be read nowhere else before it is closed.
         self._unclosed: dict[int, list[Slot]] = {}
-        fs, path = locate(log_folder)
-        self._writer = LogWriter.create(
-            path,
-            fs=fs,
-            options=self.options.log,
-            clock=clock or SystemClock(),
-            cipher=self._cipher,
-        )
+        self._writer: LogWriter | ProcessLogMember
+        if process_log is not None:
+            self._writer = process_log.join(log_folder, self.options.log, encryption)
+        else:
+            fs, path = locate(log_folder)
+            self._writer = LogWriter.create(
+                path,
+                fs=fs,
+                options=self.options.log,
+                clock=clock or SystemClock(),
+                cipher=self._cipher,
+            )
         self._folder = log_folder
         self._host_folder = host_folder or log_folder
         self._replicator = replicator
@@ -375,15 +383,19 @@ class BlockStore:
 
         Args:
             block_ids: Blocks whose slots may go.
-            segments: (folder, number) of segments that may go; those of other folders are left.
+            segments: (folder, number) of segments that may go; those of other folders are left, but
+                of those who share the log.
         """
         with self._lock:
             slots = [self._slots.pop(block_id, None) for block_id in block_ids]
         for slot in slots:
             if slot is not None:
                 self._arena.free(slot)
-        mine = [number for folder, number in segments if folder == self._folder]
-        if mine and not self._closed:
+        if self._closed:
+            return
+        if isinstance(self._writer, ProcessLogMember):
+            self._writer.release(segments)
+        elif mine := [number for folder, number in segments if folder == self._folder]:
             self._writer.remove_segments(mine)
 
     def wake(self) -> None:

@@ -24,6 +24,7 @@ from pyspark import StorageLevel
 from penstock._setting_values import record_budget
 from penstock.blockstore import BlockStore
 from penstock.blockstore import launch as block_server
+from penstock.blockstore.process_log import ProcessLog
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
@@ -240,6 +241,8 @@ class ReceiverLaunch:
         driver: The driver's process.
         has_copies: Whether another host is to have a copy of each block.
         stream_name: What the program calls the stream.
+        process_log: The log that it shares with others of its process, which gives it to it; None:
+            it has its own.
     """
 
     stream_id: int
@@ -255,6 +258,7 @@ class ReceiverLaunch:
     driver: ProcessIdentity | None = None
     has_copies: bool = False
     stream_name: str = ""
+    process_log: ProcessLog | None = None
 
     @property
     def log_options(self) -> LogOptions:
@@ -310,7 +314,7 @@ class ReceiverLaunch:
             stream_id=self.stream_id,
             attempt=self.attempt,
             host=host,
-            log_folder=log_folder(logs.root, self.stream_id, self.attempt),
+            log_folder=log_folder(self.process_folder or logs.root, self.stream_id, self.attempt),
             host_folder=log_folder(logs.folder_of_host, self.stream_id, self.attempt),
             # The block server serves no other names.
             memory_name=f"penstock-{self.application_id}-{self.attempt}",
@@ -325,7 +329,13 @@ class ReceiverLaunch:
             ),
             encryption=logs.encryption,
             replicator=replicator,
+            process_log=self.process_log,
         )
+
+    @property
+    def process_folder(self) -> str:
+        """The folder of the log that it shares with others; empty: it has its own."""
+        return "" if self.process_log is None else self.process_log.folder
 
     def make_generator(
         self,
@@ -512,6 +522,7 @@ def _registration(
         host=host,
         executor_id=executor,
         pid=os.getpid(),
+        log=launch.process_folder,
     )
 
 

@@ -34,6 +34,7 @@ Threads say whose they are by a mark that each thread hands on to those that it 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -49,10 +50,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
 from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
+from penstock.wal import has_used_objects, is_on_objects
 from penstock.wire import AskTimeoutError, Client, WireError
 from penstock.wire.messages import (
     AttemptEnded,
@@ -99,8 +102,14 @@ def run_slot(launch: SlotLaunch) -> None:
     """Run the processes of a slot until all of them have ended; the body of its Spark task.
 
     Raises:
-        PenstockError: One of them could not begin.
+        PenstockError: One of them could not begin; or this worker has read blocks on an object
+            store, whose client a fork does not survive. Spark ends a worker that fails.
     """
+    if has_used_objects():
+        raise PenstockError(
+            "this Python worker has used object storage, so that no process that it forks can: "
+            "the receivers start in another worker"
+        )
     _Keeper(launch).run()
 
 
@@ -279,6 +288,7 @@ class _SlotProcess:
         self._streams = list(streams)
         self._attempts: dict[int, str] = {}  # the newest of each stream
         self._running: set[str] = set()
+        self._logs = ProcessLogs()
         self._over = threading.Event()
         self._lost: WireError | None = None
         self.failure: BaseException | None = None
@@ -365,7 +375,13 @@ class _SlotProcess:
     def _run_attempt(self, stream_id: int, attempt: str) -> None:
         error = ""
         try:
-            run_receiver(replace(self._launch.launches[stream_id], attempt=attempt))
+            with contextlib.ExitStack() as stack:
+                launch = replace(self._launch.launches[stream_id], attempt=attempt)
+                if is_on_objects(launch.logs.root) and not launch.settings.retains:
+                    interval_s = launch.settings.block_interval_ms / 1000
+                    log = stack.enter_context(self._logs.use(launch.logs.root, interval_s))
+                    launch = replace(launch, process_log=log)
+                run_receiver(launch)
         except BaseException:  # noqa: BLE001 - the driver hears of it
             error = traceback.format_exc()[-_TEXT_LIMIT:]
         try:

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock._arguments import refused
 from penstock.blockstore import Block
+from penstock.blockstore.process_log import moved
 from penstock.blockstore.reader import read_segment
 from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
@@ -191,8 +192,7 @@ class History:
         return number
 
     def _as_it_lies_now(self, folder: str) -> str:
-        name = os.path.basename(folder)
-        return os.path.join(self._blocks, name) if name in self._attempts else folder
+        return moved(folder, self._blocks, self._attempts)
 
 
 def blocks_of(

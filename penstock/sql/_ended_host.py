@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.blockstore.process_log import moved
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
@@ -106,7 +107,5 @@ class EndedHost:
         return msgspec.structs.replace(block, memory=None, segment=segment, replicas=replicas)
 
     def _found(self, place: SegmentPlace) -> SegmentPlace:
-        name = os.path.basename(place.folder)
-        if name not in self._attempts:
-            return place
-        return msgspec.structs.replace(place, folder=os.path.join(self._blocks, name))
+        folder = moved(place.folder, self._blocks, self._attempts)
+        return msgspec.structs.replace(place, folder=folder)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from penstock.clock import Clock
@@ -100,8 +100,16 @@ class BlockDeletion:
             self._release_copies(release)
             if release.memory:
                 self._block_servers.release_memory(release.host, release.attempt)
-            if release.ended:
+            if release.ended and release.log and not release.log_is_over:
+                # Whoever writes it knows what others have in its segments.
+                places = release.segments
+                if release.whole:
+                    places += ((log_folder(release.log, release.stream_id, release.attempt), -1),)
+                if release.mate is not None and places:
+                    self._receivers.clean_up(*release.mate, _cleanups((), places))
+            elif release.ended:
                 self._shared_logs.remove(release)
+            if release.ended:
                 segments.setdefault(release.host, []).extend(
                     place for place in release.segments if not is_shared(place[0])
                 )
@@ -118,7 +126,8 @@ class BlockDeletion:
             sent = self._block_servers.release(host, gone, segments.get(host, []))
             # The memory of a host that is gone went with it; the logs are deleted from here.
             if gone and (sent or self._is_shared):
-                ledger.forget_attempts(gone)
+                # Only then: who is killed in between leaves them to the next driver.
+                self._shared_logs.then(partial(ledger.forget_attempts, gone))
 
     def _release_copies(self, release: AttemptRelease) -> None:
         segments: dict[str, list[tuple[str, int]]] = {}
@@ -235,14 +244,26 @@ class SharedLogs:
     def remove(self, release: AttemptRelease) -> None:
         """Have what may go of an ended attempt deleted; returns at once."""
         places = [place for place in release.segments if is_shared(place[0])]
-        if release.whole:
+        if release.log:
+            # No segment of it before the last attempt: see `LedgerState.releases`.
+            self._remove(release.log)
+        elif release.whole and release.is_first:
             if is_shared(self._root):
                 self._remove(log_folder(self._root, release.stream_id, release.attempt))
             for folder in {folder for folder, _ in places}:
                 self._remove(folder)
-        else:
+        elif not release.whole:
             for folder, number in places:
                 self._remove(segment_path(folder, number))
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call something when all that was to be removed is, here if that is now."""
+        with self._lock:
+            is_idle = not self._is_started
+        if is_idle:
+            call()
+        else:
+            self._loop.post(call)
 
     def _remove(self, address: str) -> None:
         with self._lock:

@@ -189,7 +189,7 @@ class Control:
             return Refused(refusal)
         try:
             registration = self._ledger.register_attempt(
-                message.stream_id, message.attempt, message.host
+                message.stream_id, message.attempt, message.host, message.log
             )
         except LedgerRemovedError as error:
             return Refused(str(error))

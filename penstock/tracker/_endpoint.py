@@ -26,6 +26,7 @@ from penstock.tracker._continuous import CONTINUOUS_MESSAGES, ContinuousStreams
 from penstock.tracker._control import Control
 from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.wal import Company
 from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import AddBlock, Failure, LettersSent, Message, Refused, SendLetters
 
@@ -55,6 +56,7 @@ class BatchedAdditions(Generic[Token]):
         answer: Callable[[list[tuple[Token, Message]]], None],
         *,
         maximum_waiting: int = MAXIMUM_WAITING,
+        company: Company | None = None,
     ) -> None:
         """Make it; nothing runs before `start`.
 
@@ -62,7 +64,9 @@ class BatchedAdditions(Generic[Token]):
             tracker: The ledger.
             answer: Called on the thread with (token, answer) pairs, in the order of `submit`.
             maximum_waiting: How many messages may wait.
+            company: Whose messages come at about the same time; None: no one is waited for.
         """
+        self._company = company
         self._tracker = tracker
         self._answer = answer
         self._maximum_waiting = maximum_waiting
@@ -88,6 +92,8 @@ class BatchedAdditions(Generic[Token]):
             if len(self._waiting) >= self._maximum_waiting:
                 return Failure(f"{len(self._waiting)} messages wait for the driver log already")
             self._waiting.append((token, message))
+            if self._company is not None:
+                self._company.came(message.attempt)
             if self._idle:
                 self._changed.notify()
         return None
@@ -117,11 +123,18 @@ class BatchedAdditions(Generic[Token]):
                     self._idle = True
                     # Bounded only to be safe: every submit and stop notifies.
                     self._changed.wait(1.0)
+                if self._company is not None:
+                    self._idle = True
+                    self._company.wait_for(self._changed, lambda: self._stopping)
                 self._idle = False
                 batch = self._take()
                 if not batch:
                     return
-            self._answer(self._add(batch))
+            answers = self._add(batch)
+            if self._company is not None:
+                for _, message in batch:
+                    self._company.served(message.attempt)
+            self._answer(answers)
 
     def _take(self) -> list[tuple[Token, AddBlock]]:
         """Return the messages of the next record; needs `_changed`."""
@@ -170,6 +183,7 @@ class TrackerEndpoint:
         port_retries: int = 0,
         options: WireOptions,
         on_died: Callable[[BaseException], object] = lambda _: None,
+        company: Company | None = None,
     ) -> None:
         self.handler: Control | None = None
         self.places: PlaceService | None = None
@@ -184,7 +198,9 @@ class TrackerEndpoint:
             options=options,
             on_died=on_died,
         )
-        self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(ledger, self._added)
+        self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(
+            ledger, self._added, company=company
+        )
         self._control = EventLoop("tracker-control", _failed)
         self._readers = EventLoop("places", _failed)
 

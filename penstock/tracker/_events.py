@@ -108,6 +108,8 @@ class AttemptRegistrationEvent(msgspec.Struct, frozen=True, array_like=True, tag
     attempt: str
     host: str
     counter: int
+    log: str = ""
+    """Folder of the log that it shares with others of its process."""
 
 
 class StreamNamesEvent(msgspec.Struct, frozen=True, array_like=True, tag=8):
@@ -263,6 +265,7 @@ class AttemptState(msgspec.Struct, frozen=True, array_like=True):
     newest_segment: int
     gaps: tuple[GapState, ...]
     replica_hosts: tuple[str, ...] = ()
+    log: str = ""
 
 
 class ConsumerState(msgspec.Struct, frozen=True, array_like=True):

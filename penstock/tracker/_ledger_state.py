@@ -98,6 +98,8 @@ class AttemptLedger:
     """The whole attempt was named for deletion in this run."""
     was_memory_named: bool = False
     """Its memory file alone was."""
+    log: str = ""
+    """Folder of the log that it shares with others of its process; empty: it has its own."""
 
     def count(self, blocks: Iterable[ReceivedBlockInfo]) -> None:
         """Count the segments in which blocks are."""
@@ -127,6 +129,9 @@ class AttemptRelease:
         replica_hosts: Hosts that had copies, where the whole attempt may go.
         is_first: With `whole`: it is named for the first time in this run.
         memory: The attempt is over, and only its log is retained: its memory file may go.
+        log: Folder of the log that it shares with others of its process; empty: it has its own.
+        log_is_over: No attempt needs anything of that log, which may go; told once in a run.
+        mate: Stream and attempt of one that lives and shares it, None when none does.
     """
 
     stream_id: int
@@ -140,6 +145,9 @@ class AttemptRelease:
     replica_hosts: tuple[str, ...] = ()
     is_first: bool = False
     memory: bool = False
+    log: str = ""
+    log_is_over: bool = False
+    mate: tuple[int, str] | None = None
 
 
 class LedgerState:
@@ -154,6 +162,8 @@ class LedgerState:
         self.last_batch = -1
         self.cleaned_before = -1
         self.retained = RetainedSegments()
+        self.removed_logs: set[str] = set()
+        """Those that attempts of this run shared: none may be registered with one of them."""
         self.checkpoint = b""
         """The program's newest checkpoint, empty before the first."""
         self._checkpoint_pieces: list[bytes] = []
@@ -294,6 +304,7 @@ class LedgerState:
             event.host,
             event.counter,
             BlockNumbers(BlockNumbers.first_number(event.counter)),
+            log=event.log,
         )
 
     def add(
@@ -537,12 +548,16 @@ class LedgerState:
         A segment of a living attempt may go when a later one is in use and no block of it is
         unreleased or missing; one of an ended attempt when no block of it is unreleased; the
         whole attempt when it has ended and none of its blocks is. For segments of copies the same
-        holds; which of them missing blocks may be in is not known. What is retained stays.
+        holds; which of them missing blocks may be in is not known. What is retained stays. A log
+        that attempts share may go when all of them may.
         """
         ids: dict[str, list[str]] = {}
         for block in blocks:
             ids.setdefault(block.attempt, []).append(block.block_id)
         found: list[AttemptRelease] = []
+        attempts = self.attempts.values()
+        needed = {one.log for one in attempts if not one.ended or one.unreleased or one.retained}
+        mates = {one.log: (one.stream_id, one.attempt) for one in attempts if not one.ended}
         for attempt in self.attempts.values():
             done = tuple(
                 key
@@ -567,6 +582,10 @@ class LedgerState:
             memory = is_over and not whole and not attempt.was_memory_named
             attempt.was_memory_named |= memory
             block_ids = tuple(ids.get(attempt.attempt, ()))
+            log_is_over = bool(attempt.log) and attempt.log not in needed
+            log_is_over &= attempt.log not in self.removed_logs
+            if log_is_over:
+                self.removed_logs.add(attempt.log)
             if whole or segments or block_ids or copies or memory:
                 found.append(
                     AttemptRelease(
@@ -581,6 +600,9 @@ class LedgerState:
                         tuple(attempt.replica_hosts),
                         is_first,
                         memory,
+                        attempt.log,
+                        log_is_over,
+                        mates.get(attempt.log) if attempt.log else None,
                     )
                 )
         return found

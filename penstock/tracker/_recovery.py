@@ -93,6 +93,7 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             attempt.newest_segment,
             attempt.numbers.gaps,
             tuple(attempt.replica_hosts),
+            attempt.log,
         )
         for attempt in state.attempts.values()
     )
@@ -285,6 +286,7 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
             BlockNumbers(attempt.next_number, attempt.gaps),
             attempt.newest_segment,
             replica_hosts=dict.fromkeys(attempt.replica_hosts),
+            log=attempt.log,
         )
     for batch, streams in part.batches:
         state.batches[batch] = dict.fromkeys(streams, ())

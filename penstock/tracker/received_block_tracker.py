@@ -438,13 +438,22 @@ class ReceivedBlockTracker:
 
     # -- receivers -----------------------------------------------------------------------------
 
-    def register_attempt(self, stream_id: int, attempt: str, host: str) -> AttemptRegistration:
+    def register_attempt(
+        self, stream_id: int, attempt: str, host: str, log: str = ""
+    ) -> AttemptRegistration:
         """Make a receiver attempt the newest of its stream; older ones are fenced from here on.
 
         Registering the newest attempt again changes nothing and returns the same number.
 
+        Args:
+            stream_id: Its stream.
+            attempt: The attempt.
+            host: The host that it is on.
+            log: Folder of the log that it shares with others of its process; empty: its own.
+
         Raises:
-            LedgerError: When the stream is not known, or the attempt was replaced or has ended.
+            LedgerError: When the stream is not known, the attempt was replaced or has ended, or the
+                log that it is to share has been removed.
             LedgerWriteError: When the driver log did not take it; nothing was changed.
         """
         with self._commit_lock:
@@ -454,10 +463,12 @@ class ReceivedBlockTracker:
                 raise LedgerError(f"stream {stream_id} is not known")
             known = state.attempts.get(attempt)
             if known is None:
+                if log in state.removed_logs:
+                    raise LedgerError(f"attempt {attempt} is to share {log}, which was removed")
                 counter = stream.next_counter
                 self._commit(
                     f"the registration of attempt {attempt} of stream {stream_id}",
-                    [AttemptRegistrationEvent(stream_id, attempt, host, counter)],
+                    [AttemptRegistrationEvent(stream_id, attempt, host, counter, log)],
                 )
             elif stream.newest != attempt or known.ended:
                 raise LedgerError(f"attempt {attempt} of stream {stream_id} was replaced or ended")

@@ -48,7 +48,7 @@ from penstock.tracker.receiver_tracking_info import (
     ReceiverTrackingInfo,
     TrackedReceiver,
 )
-from penstock.wal import is_on_hdfs, is_shared
+from penstock.wal import Company, is_on_hdfs, is_on_objects, is_shared
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReceivedBlockInfo, SlowBlock, StopReceiver
@@ -378,6 +378,9 @@ class ReceiverTracker:
 
     def _listen(self) -> None:
         host, advertised = self._cluster.addresses(self._settings.tracker_bind_address)
+        interval_s = self._settings.block_interval_ms / 1000
+        # Each record of a driver log there is paid for.
+        pays = is_on_objects(self._logs.root)
         endpoint = TrackerEndpoint(
             self._link,
             self.ledger,
@@ -386,6 +389,7 @@ class ReceiverTracker:
             port_retries=self._settings.port_max_retries,
             options=WireOptions(max_frame_bytes=self._settings.max_frame_bytes),
             on_died=self._server_died,
+            company=Company(interval_s, interval_s / 4) if pays else None,
         )
         disk_room = DiskRoom(
             self.ledger,

@@ -68,6 +68,7 @@ Modules
 
 ========================  =======================================================================
 `_writer`, `_reader`      the two ends of a log: `LogWriter`, `LogReader`
+`_company`                for whose appends a group commit waits
 `_segment_chain`          the segments of one writer, one after the other
 `_segment_writer`,        one segment: being written, being read
 `_segment_reader`
@@ -99,6 +100,7 @@ from __future__ import annotations
 
 from penstock.wal._answers import Answer, StorageAwayError, answer_of, calls_left_behind
 from penstock.wal._check import check, remove_log, repair
+from penstock.wal._company import Company
 from penstock.wal._encryption import (
     KEY_COMMAND_VARIABLE,
     KEY_VARIABLE,
@@ -147,7 +149,7 @@ from penstock.wal._layout import (
     record_length,
     stamp_record,
 )
-from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem
+from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem, has_used_objects
 from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
 from penstock.wal._objects_clouds import object_store_help
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
@@ -165,6 +167,7 @@ __all__ = [
     "Answer",
     "AppendFile",
     "AppendTooLargeError",
+    "Company",
     "ConditionsIgnoredError",
     "CorruptRecordError",
     "EncryptionKey",
@@ -199,6 +202,7 @@ __all__ = [
     "answer_of",
     "calls_left_behind",
     "check",
+    "has_used_objects",
     "is_on_hdfs",
     "is_on_objects",
     "is_shared",

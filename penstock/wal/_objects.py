@@ -45,8 +45,9 @@ Requests: an append is one PUT (many appends share one, by group commit); a new 
 LIST and two GET; opening a file one LIST for a thousand parts; a read one GET for each part that it
 touches, several at a time; removing a file one LIST and two DELETE.
 
-To come, and so not here: one object for the receivers of several logs, segments of small parts
-joined when they are closed.
+Receivers of one process share a log, and so its writes (`penstock.blockstore.process_log`).
+
+To come, and so not here: segments of small parts joined when they are closed.
 """
 
 from __future__ import annotations
@@ -689,12 +690,22 @@ class _FileSystems:
                 self._process = os.getpid()
             return self._made[authority]
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether one of them was made, in this process or in one that it was forked from."""
+        return bool(self._made)
+
     def renew_lock(self) -> None:
         self._lock = threading.Lock()
 
 
 _file_systems = _FileSystems()
 os.register_at_fork(after_in_child=_file_systems.renew_lock)
+
+
+def has_used_objects() -> bool:
+    """Tell whether this process has used object storage, so that those it forks cannot."""
+    return _file_systems.is_in_use
 
 
 def object_file_system(authority: str) -> ObjectFileSystem:

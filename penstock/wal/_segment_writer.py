@@ -80,6 +80,7 @@ class AppendUnit:
         places: Filled in when it is written.
         error: Filled in when it failed.
         done: True when either has happened. Guarded by the writer's lock.
+        thread: Whose it is.
     """
 
     records: Sequence[UnitRecord]
@@ -88,6 +89,7 @@ class AppendUnit:
     places: list[RecordPlace] = field(default_factory=list)
     error: BaseException | None = None
     done: bool = False
+    thread: int = field(default_factory=threading.get_ident)
 
 
 class SegmentWriter:

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from penstock.clock import Clock, SystemClock
 from penstock.threads import OwnedThread
+from penstock.wal._company import Company
 from penstock.wal._encryption import TAG_SIZE, LogCipher
 from penstock.wal._errors import (
     AppendTooLargeError,
@@ -52,7 +53,8 @@ class LogWriter:
     *Group commit.* An append puts its records into a queue. Anyone who finds no leader becomes it:
     it takes what the queue holds, writes it with one write and one sync, and wakes the others.
     So there is one write at a time, records are in the order in which they were queued, and the
-    disk forces as many appends at once as came in meanwhile.
+    disk forces as many appends at once as came in meanwhile. With a `Company` the leader first
+    waits, within bounds, for those that are about to come.
 
     *After a failure* nothing of the failed write is trusted. The appends in it raise, the
     segment ends before them, and the next append begins a new segment whose header says so: what
@@ -73,6 +75,7 @@ class LogWriter:
         user_header: bytes,
         next_number: int,
         cipher: LogCipher | None = None,
+        company: Company | None = None,
     ) -> None:
         self._folder = folder
         self._fs = fs
@@ -83,7 +86,10 @@ class LogWriter:
         self._always = options.sync is SyncPolicy.ALWAYS
         self._overhead = 0 if cipher is None else TAG_SIZE
         self._chain = SegmentChain(fs, folder, options, clock, user_header, next_number, cipher)
-        self._turn = threading.Condition()
+        self._company = company
+        turn = threading.RLock()
+        self._turn = threading.Condition(turn)
+        self._arrived = threading.Condition(turn)
         self._queue: list[AppendUnit] = []
         self._leader: threading.Thread | None = None
         self._closed = False
@@ -110,6 +116,7 @@ class LogWriter:
         user_header: bytes = b"",
         application: str = "",
         cipher: LogCipher | None = None,
+        company: Company | None = None,
     ) -> LogWriter:
         """Take a folder for writing and begin a segment in it.
 
@@ -124,6 +131,8 @@ class LogWriter:
             user_header: Bytes for the header of each segment, as `SegmentInfo.user_header`.
             application: Named in the error of anyone who wants the folder meanwhile.
             cipher: Encrypts the payloads; None: they are written in clear.
+            company: For the threads that append at about the same time; None: each append is
+                written at once.
 
         Raises:
             LogFolderInUseError: Another living writer has it.
@@ -136,7 +145,7 @@ class LogWriter:
             make_folders(fs, folder)
             lock = lock_folder(fs, folder, application)
             try:
-                writer = cls._begun(folder, fs, lock, options, clock, user_header, cipher)
+                writer = cls._begun(folder, fs, lock, options, clock, user_header, cipher, company)
                 try:
                     # Only now: whoever had the folder before can begin no segment any more.
                     left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
@@ -162,13 +171,15 @@ class LogWriter:
         clock: Clock,
         user_header: bytes,
         cipher: LogCipher | None,
+        company: Company | None,
     ) -> LogWriter:
         """Return a writer with its first segment, behind all that is there."""
         for left in reversed(range(_BEGIN_TRIES)):
             _, unfinished, highest = list_names(fs, folder)
             for name in unfinished:
                 fs.remove(os.path.join(folder, name))
-            writer = cls(folder, fs, lock, options, clock, user_header, highest + 1, cipher)
+            number = highest + 1
+            writer = cls(folder, fs, lock, options, clock, user_header, number, cipher, company)
             try:
                 writer._begin_segment(0)
             except FileExistsError:
@@ -323,11 +334,15 @@ class LogWriter:
         with self._turn:
             self._check_usable()
             self._queue.append(unit)
+            if self._company is not None:
+                self._company.came(unit.thread)
+                self._arrived.notify()
             try:
                 leads = self._wait_for_turn(unit)
             except BaseException:
                 if unit in self._queue:
                     self._queue.remove(unit)
+                    self._served(unit)
                 raise
         if leads:
             try:
@@ -395,6 +410,8 @@ class LogWriter:
     def _write_queued(self) -> None:
         """Write one run: what is queued and fits together into one segment."""
         with self._turn:
+            if self._company is not None and not self._closed:
+                self._company.wait_for(self._arrived, self._has_enough)
             units = self._take_run()
         error: BaseException | None = None
         try:
@@ -412,9 +429,17 @@ class LogWriter:
             for unit in units:
                 unit.error = self._own_error(error)
                 unit.done = True
+                self._served(unit)
             self._turn.notify_all()
         if error is not None and not isinstance(error, (OSError, WalError)):
             raise error
+
+    def _served(self, unit: AppendUnit) -> None:
+        if self._company is not None:
+            self._company.served(unit.thread)
+
+    def _has_enough(self) -> bool:
+        return sum(unit.size for unit in self._queue) >= _RUN_BYTES
 
     def _take_run(self) -> list[AppendUnit]:
         segment = self._chain.open

@@ -85,6 +85,8 @@ class RegisterReceiver(msgspec.Struct, frozen=True, tag=True):
     host: str
     executor_id: str
     pid: int
+    log: str = ""
+    """Folder of the log that it shares with others of its process; empty: it has its own."""
 
 
 class AddBlock(msgspec.Struct, frozen=True, tag=True):
@@ -382,7 +384,8 @@ class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
     """The clean-up of these blocks is in the driver log: their bytes may go (I4) (send).
 
     `block_ids` frees their hot copies. `segments` are (folder, segment number) of segments whose
-    blocks are all released and to which nothing will be appended: delete those files.
+    blocks are all released and to which nothing will be appended: delete those files. Of a log that
+    attempts share the folder may be that of one that has ended, and -1 stands for all it had.
     """
 
     block_ids: tuple[str, ...]

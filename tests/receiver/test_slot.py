@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.receiver.slot import SlotLaunch, _how
+from penstock.errors import PenstockError
+from penstock.receiver.slot import SlotLaunch, _how, run_slot
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
     AttemptEnded,
@@ -181,6 +182,14 @@ def slot(tracker: SlotTracker, tmp_path: Path) -> Iterator[MakeSlot]:
 
 
 @pytest.mark.slow
+def test_a_worker_that_has_used_object_storage_forks_no_receivers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("penstock.receiver.slot.has_used_objects", lambda: True)
+    with pytest.raises(PenstockError, match="the receivers start in another worker"):
+        run_slot(SlotLaunch(0, "task", {}, [(0,)]))
+
+
 def test_a_receiver_fails_and_starts_again_alone(slot: MakeSlot, tracker: SlotTracker) -> None:
     shared = slot("Plain", "Fails", "Forks")
     peer = tracker.process(1)

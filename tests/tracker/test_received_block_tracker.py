@@ -22,6 +22,7 @@ from penstock.tracker._events import (
     addition_events,
     encode,
 )
+from penstock.tracker._kept_blocks import Retention
 from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,
@@ -336,6 +337,54 @@ def test_i4_an_ended_attempt_goes_segment_by_segment_and_then_wholly(folder: str
     tracker.forget_attempts([A1])
     assert tracker.cleanup_old_batches(3) == []
     assert recover(after_crash(folder)).cleanup_old_batches(9) == []
+
+
+LOG = "s3://bucket/receivedData/process-1"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_i4_a_log_of_several_attempts_goes_when_the_last_of_them_is_let_go(
+    folder: str, is_restarted: bool
+) -> None:
+    tracker = recover(folder, 0, 1, 2, snapshot_bytes=1 if is_restarted else 1 << 20)
+    for stream, name in ((0, A1), (1, A2), (2, attempt_name(3))):
+        first = tracker.register_attempt(stream, name, "host", LOG).first_block_number
+        if stream < 2:
+            add(tracker, stream, name, [block(stream, name, first)])
+            tracker.allocate_blocks_to_batch(stream + 1)
+    if is_restarted:
+        tracker = recover(after_crash(folder), 0, 1, 2)
+    tracker.end_attempt(A1)
+    releases = {release.attempt: release for release in tracker.cleanup_old_batches(2)}
+    assert (releases[A1].log, releases[A1].whole, releases[A1].log_is_over) == (LOG, True, False)
+    assert releases[A1].mate == (None if is_restarted else (2, attempt_name(3)))
+    tracker.end_attempt(A2)
+    if not is_restarted:
+        # One that lives may have a block at any time.
+        assert not any(release.log_is_over for release in tracker.cleanup_old_batches(3))
+    tracker.end_attempt(attempt_name(3))
+    last = tracker.cleanup_old_batches(3)
+    assert [release.log_is_over for release in last].count(True) == 1
+    assert not any(release.log_is_over for release in tracker.cleanup_old_batches(3))
+    # Nobody may write there from now on: a process may still think that it can.
+    with pytest.raises(LedgerError, match=f"share {LOG}, which was removed"):
+        tracker.register_attempt(0, attempt_name(4), "host", LOG)
+    assert tracker.register_attempt(0, attempt_name(4), "host", f"{LOG}2")
+
+
+def test_what_an_attempt_retains_keeps_the_log_that_it_shared(folder: str) -> None:
+    tracker = recover(folder)
+    first = tracker.register_attempt(0, A1, "host", LOG).first_block_number
+    add(tracker, 0, A1, [block(0, A1, first)])
+    tracker.allocate_blocks_to_batch(1)
+    tracker.close()
+    later = ReceivedBlockTracker.recover(
+        (0,), folder, options=LOG_OPTIONS, retention=Retention(None, 1 << 20)
+    )
+    assert not any(release.log_is_over for release in later.cleanup_old_batches(2))
+    later.close()
+    (release,) = recover(folder).cleanup_old_batches(3)
+    assert release.log_is_over
 
 
 def test_i4_nothing_is_released_when_the_clean_up_is_not_in_the_log(folder: str) -> None:

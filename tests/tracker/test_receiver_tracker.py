@@ -46,6 +46,7 @@ from penstock.wire.messages import (
     ReleaseBlocks,
     ReportRateStatus,
     SealBlock,
+    SegmentPlace,
     SkippedBlock,
     SlowBlock,
     StopBlockServer,
@@ -632,6 +633,37 @@ def test_i4_released_blocks_are_deleted_by_the_living_attempt_that_wrote_them(
         attempt.connect()
         attempt.register()
         assert [attempt.next_message() for _ in expected] == expected
+
+
+def test_i4_what_an_ended_attempt_had_in_a_log_of_several_is_let_go_by_who_writes_it(
+    tmp_path: Path,
+) -> None:
+    receivers = {n: (Source(), "Source") for n in range(2)}
+    log = "s3://bucket/receivedData/process-1"
+    with running_tracker(tmp_path, receivers=receivers) as (tracker, cluster, _):
+        attempts = [cluster.next_attempt() for _ in receivers]
+        ended, living = sorted(attempts, key=lambda attempt: attempt.launch.stream_id)
+        for attempt in attempts:
+            attempt.log = log
+            assert isinstance(attempt.register(), Registered)
+        name = ended.launch.attempt
+        of_it = [
+            msgspec.structs.replace(
+                block(0, name, ended.first + n, segment=1),
+                segment=SegmentPlace(f"{log}/0-{name}", 1 + n, 0, 100),
+            )
+            for n in range(2)
+        ]
+        for n in range(2):
+            ended.add(of_it[n])
+            tracker.allocate_blocks_to_batch(10 + n)
+        ended.fail()
+        assert cluster.next_attempt().launch.stream_id == 0
+        tracker.cleanup_old_blocks_and_batches(11)
+        assert living.next_message() == CleanupOldBlocks((), ((f"{log}/0-{name}", 1),))
+        tracker.cleanup_old_blocks_and_batches(12)
+        rest = ((f"{log}/0-{name}", 2), (f"{log}/0-{name}", -1))
+        assert living.next_message() == CleanupOldBlocks((), rest)
 
 
 def test_memory_is_released_only_of_blocks_that_the_log_has(tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ class Attempt:
         self.client: Client | None = None
         self.first = 0
         self.host, self.executor_id = "127.0.0.1", "driver"
+        self.log = ""
 
     def connect(self) -> Client:
         self.client = Client(
@@ -123,8 +124,9 @@ class Attempt:
         return self.client
 
     def registration(self) -> RegisterReceiver:
+        stream, attempt = self.launch.stream_id, self.launch.attempt
         return RegisterReceiver(
-            self.launch.stream_id, self.launch.attempt, "Source", self.host, self.executor_id, 1
+            stream, attempt, "Source", self.host, self.executor_id, 1, log=self.log
         )
 
     def ask(self, message: Message) -> Message:

@@ -1,0 +1,348 @@
+"""Receivers of one process that share a log on an object store."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
+from penstock.blockstore.builder import join_binary
+from penstock.blockstore.process_log import ProcessLog, ProcessLogs, log_of, moved
+from penstock.blockstore.reader import read_segment
+from penstock.blockstore.store import BlockStoreOptions
+from penstock.clock import ManualClock
+from penstock.wal import (
+    EncryptionKey,
+    LogOptions,
+    LogReader,
+    LogWriteError,
+    ObjectFileSystem,
+    check,
+    locate,
+    lock_folder,
+    segment_path,
+)
+from penstock.wire.messages import ReceivedBlockInfo
+from tests.bounds import HANG_S
+from tests.wal.faulty_objects import FaultyObjects
+from tests.wal.test_objects import another_host
+
+ROOT = "s3://bucket/app/receivedData"
+KEY = EncryptionKey(bytes(range(32)))
+OPTIONS = BlockStoreOptions(
+    memory_bytes=4 << 20,
+    block_max_bytes=64 << 10,
+    log=LogOptions(segment_size=1 << 16, alignment=64),
+)
+LARGE = LogOptions(segment_size=1 << 22, alignment=64)
+INTERVAL_S = 1.0
+
+
+@pytest.fixture
+def objects(monkeypatch: pytest.MonkeyPatch) -> FaultyObjects:
+    found = FaultyObjects()
+    fs = ObjectFileSystem(found, "s3://bucket", patience_s=1)
+    monkeypatch.setattr("penstock.wal._folder.object_file_system", lambda authority: fs)
+    return found
+
+
+@pytest.fixture
+def log(objects: FaultyObjects) -> Iterator[ProcessLog]:
+    with ProcessLogs().use(ROOT, INTERVAL_S) as found:
+        yield found
+
+
+def store_in(
+    log: ProcessLog,
+    folder: Path,
+    stream: int,
+    encryption: EncryptionKey | None = None,
+    options: LogOptions = OPTIONS.log,
+) -> BlockStore:
+    attempt = uuid.uuid4().hex
+    return BlockStore(
+        stream_id=stream,
+        attempt=attempt,
+        host="here",
+        log_folder=f"{log.folder}/{stream}-{attempt}",
+        host_folder=str(folder / f"{stream}-{attempt}"),
+        memory_name=f"memory-{attempt}",
+        options=replace(OPTIONS, memory_dir="/dev/shm" if encryption else str(folder), log=options),
+        encryption=encryption,
+        process_log=log,
+    )
+
+
+def put(store: BlockStore, number: int, size: int = 0) -> ReceivedBlockInfo:
+    builder = store.open_block(BlockKind.BINARY)
+    builder.append(*join_binary([record(store.stream_id, number) + b"." * size]))
+    return store.put(builder.seal(f"input-{store.stream_id}-{number}", 0.0))
+
+
+def record(stream: int, number: int) -> bytes:
+    return b"%d of %d" % (number, stream)
+
+
+def stored(info: ReceivedBlockInfo, encryption: EncryptionKey | None = None) -> bytes:
+    """Return the record of a block, as the object store has it."""
+    access = BlockAccess(encryption=encryption)
+    with read_block(msgspec.structs.replace(info, memory=None), access) as block:
+        (found,) = block.records()
+    assert isinstance(found, bytes)
+    return found.rstrip(b".")
+
+
+def fill(store: BlockStore, number: int) -> ReceivedBlockInfo:
+    """Put blocks until another segment is begun; return the last, which is in that one."""
+    first = info = put(store, number)
+    while info.segment == first.segment or segment_of(info) == segment_of(first):
+        number += 1
+        info = put(store, number, 20_000)
+    return info
+
+
+def segment_of(info: ReceivedBlockInfo) -> int:
+    assert info.segment is not None
+    return info.segment.segment
+
+
+def place_of(info: ReceivedBlockInfo) -> tuple[str, int]:
+    assert info.segment is not None
+    return info.segment.folder, info.segment.segment
+
+
+def segments_there(log: ProcessLog) -> list[int]:
+    fs, path = locate(log.folder)
+    return [info.number for info in LogReader.open(path, fs=fs).segments]
+
+
+@pytest.mark.parametrize("receivers", [1, 10, 100])
+def test_as_many_objects_are_written_for_one_receiver_as_for_a_hundred(
+    objects: FaultyObjects, tmp_path: Path, receivers: int
+) -> None:
+    rounds, clock = 5, ManualClock()
+    log = ProcessLog(f"{ROOT}/process-1", INTERVAL_S, clock)
+    stores = [store_in(log, tmp_path, n, options=LARGE) for n in range(receivers)]
+    with each_in_a_thread(receivers) as put_all:
+        put_all(stores, 0)
+        before = objects.calls["create"]
+        for number in range(1, rounds + 1):
+            clock.advance(1000)
+            found = put_all(stores, number)
+            assert [stored(info) for info in found] == [record(n, number) for n in range(receivers)]
+        assert objects.calls["create"] - before == rounds
+    for store in stores:
+        store.close()
+    log.close()
+
+
+@contextlib.contextmanager
+def each_in_a_thread(
+    receivers: int,
+) -> Iterator[Callable[[list[BlockStore], int], list[ReceivedBlockInfo]]]:
+    """Give what puts a block of each receiver, each in the receiver's own thread."""
+    with contextlib.ExitStack() as stack:
+        threads = [stack.enter_context(ThreadPoolExecutor(1)) for _ in range(receivers)]
+
+        def put_all(stores: list[BlockStore], number: int) -> list[ReceivedBlockInfo]:
+            told = [
+                one.submit(put, store, number) for one, store in zip(threads, stores, strict=True)
+            ]
+            return [each.result(HANG_S) for each in told]
+
+        yield put_all
+
+
+def test_nobody_waits_long_for_who_does_not_come_or_has_just_been_there(
+    objects: FaultyObjects, tmp_path: Path
+) -> None:
+    """Of a wait for ever this would be a hang."""
+    with ProcessLogs().use(ROOT, 0.2) as log:
+        one, other = (store_in(log, tmp_path, stream) for stream in (1, 2))
+        with ThreadPoolExecutor(1) as threads:
+            for number in range(3):
+                put(one, number)
+                threads.submit(put, other, number).result(HANG_S)
+        for number in range(3, 8):
+            assert stored(put(one, number)) == record(1, number)
+            threading.Event().wait(0.1)
+        for store in (one, other):
+            store.close()
+
+
+@pytest.mark.parametrize("encryption", [None, KEY], ids=["clear", "encrypted"])
+def test_each_receivers_blocks_are_read_from_the_log_of_all(
+    log: ProcessLog, tmp_path: Path, encryption: EncryptionKey | None
+) -> None:
+    stores = [store_in(log, tmp_path, stream, encryption) for stream in range(3)]
+    infos = [put(store, number) for number in range(4) for store in stores]
+    for info in infos:
+        number = int(info.block_id.rpartition("-")[2])
+        assert stored(info, encryption) == record(info.stream_id, number)
+    mine = [info for info in infos if info.stream_id == 1]
+    folder, segment = place_of(mine[0])
+    runs = [(info.sequence, info.sequence) for info in mine]
+    attempt = stores[1].attempt
+    found = [
+        bytes(next(iter(block.records())))
+        for _, block in read_segment(folder, segment, runs, attempt=attempt, encryption=encryption)
+    ]
+    assert found == [record(1, number) for number in range(4)]
+    for store in stores:
+        store.close()
+    fs, path = locate(log_of(folder))
+    report = check(path, fs=fs)
+    assert (report.records, report.damages) == (12, ())
+
+
+def test_a_segment_goes_with_the_last_receivers_claim(log: ProcessLog, tmp_path: Path) -> None:
+    one, other = (store_in(log, tmp_path, stream) for stream in (1, 2))
+    theirs = put(other, 0)
+    first = put(one, 0)
+    last = fill(one, 1)
+    assert segment_of(theirs) == segment_of(first) < segment_of(last)
+    one.release((), [place_of(first)])
+    assert stored(theirs) == record(2, 0)
+    # One who has a claim in no segment changes nothing.
+    one.release((), [place_of(first)])
+    assert segment_of(first) in segments_there(log)
+    other.release((), [place_of(theirs)])
+    assert segments_there(log)[0] > segment_of(first)
+    assert stored(last).endswith(b"of 1")
+    # What is open stays.
+    one.release((), [place_of(last)])
+    assert segment_of(last) in segments_there(log)
+    for store in (one, other):
+        store.close()
+
+
+def test_what_an_ended_receiver_had_is_let_go_by_another(log: ProcessLog, tmp_path: Path) -> None:
+    ended, living = (store_in(log, tmp_path, stream) for stream in (1, 2))
+    theirs = put(ended, 0)
+    never_reported = fill(ended, 1)
+    ended.close()
+    own = put(living, 0)
+    last = fill(living, 1)
+    assert segment_of(own) == segment_of(never_reported) < segment_of(last)
+    living.release((), [place_of(theirs), place_of(own)])
+    assert segment_of(theirs) not in segments_there(log)
+    assert segment_of(never_reported) in segments_there(log)
+    living.release((), [(place_of(theirs)[0], -1)])
+    assert segments_there(log) == [segment_of(last)]
+    living.close()
+
+
+def test_a_segment_that_may_get_an_append_under_way_stays(log: ProcessLog, tmp_path: Path) -> None:
+    store = store_in(log, tmp_path, 1)
+    first = put(store, 0)
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        def append():  # type: ignore[no-untyped-def]
+            entered.set()
+            assert leave.wait(HANG_S)
+            raise LogWriteError("log", "refused")
+
+        with pytest.raises(LogWriteError):
+            log.append("another", append)
+
+    with ThreadPoolExecutor(1) as threads:
+        append = threads.submit(slow)
+        assert entered.wait(HANG_S)
+        last = fill(store, 1)
+        store.release((), [place_of(first)])
+        assert segment_of(first) in segments_there(log)
+        leave.set()
+        append.result(HANG_S)
+    # The next release finds it.
+    store.release((), ())
+    assert segment_of(first) not in segments_there(log)
+    assert stored(last).endswith(b"of 1")
+    store.close()
+
+
+def test_a_removal_that_failed_is_made_up_for(
+    log: ProcessLog, objects: FaultyObjects, tmp_path: Path
+) -> None:
+    store = store_in(log, tmp_path, 1)
+    first = put(store, 0)
+    fill(store, 1)
+    objects.not_done = 1.0
+    with pytest.raises(LogWriteError):
+        store.release((), [place_of(first)])
+    objects.heal()
+    store.release((), ())
+    assert segment_of(first) not in segments_there(log)
+    store.close()
+
+
+def test_a_write_that_fails_fails_for_all_in_it_and_can_be_made_again(
+    objects: FaultyObjects, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    log = ProcessLog(f"{ROOT}/process-1", INTERVAL_S, clock)
+    stores = [store_in(log, tmp_path, stream) for stream in range(3)]
+    with each_in_a_thread(3) as put_all:
+        infos = put_all(stores, 0)
+        clock.advance(1000)
+        objects.failures = [5]
+        with pytest.raises(LogWriteError):
+            put_all(stores, 1)
+        infos += put_all(stores, 2)
+        objects.heal()
+        objects.land()
+        assert sorted(map(stored, infos)) == sorted(record(s, n) for s in range(3) for n in (0, 2))
+        for store in stores:
+            store.close()
+        fs, path = locate(log.folder)
+        assert check(path, fs=fs).records == 6
+
+
+def test_a_paused_process_whose_log_was_taken_over_is_refused_by_the_store(
+    log: ProcessLog, tmp_path: Path
+) -> None:
+    store = store_in(log, tmp_path, 1)
+    before = put(store, 0)
+    fs, path = locate(log.folder)
+    with another_host():
+        lock = lock_folder(fs, path)
+        fs.settle([segment_path(path, segment_of(before))])
+    for _ in range(2):
+        with pytest.raises(LogWriteError, match="taken over"):
+            put(store, 1)
+    assert stored(before) == record(1, 0)
+    store.close()
+    lock.release()
+
+
+def test_a_name_is_used_from_the_first_attempt_to_the_last(
+    objects: FaultyObjects, tmp_path: Path
+) -> None:
+    logs = ProcessLogs()
+    with logs.use(ROOT, INTERVAL_S) as log:
+        store = store_in(log, tmp_path, 1)
+        with logs.use(ROOT, INTERVAL_S) as same:
+            assert same is log
+        # It is open for who is left, also when the attempt that opened it has ended.
+        info = put(store, 0)
+        store.close()
+    with logs.use(ROOT, INTERVAL_S) as next_one:
+        assert next_one.folder != log.folder
+        assert stored(info) == record(1, 0)
+    fs, path = locate(log.folder)
+    assert [segment.closed for segment in LogReader.open(path, fs=fs).segments] == [True]
+
+
+def test_a_copied_folder_is_read_where_it_lies() -> None:
+    names = {"process-1", "1-a"}
+    assert moved("s3://b/x/process-1/2-b", "s3://c", names) == "s3://c/process-1/2-b"
+    assert moved("s3://b/x/1-a", "/d", names) == "/d/1-a"
+    assert moved("s3://b/x/process-2/2-b", "/d", names) == "s3://b/x/process-2/2-b"
