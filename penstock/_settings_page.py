@@ -1,4 +1,4 @@
-"""The reference page of all settings, made from the table in `penstock.settings`."""
+"""What is said of all settings: the reference page, and ``penstock settings``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from penstock._settings_texts import find_setting_without_effect, settings_witho
 from penstock.commands import Command
 from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Setting, closest_setting, settings_table
 
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _OPENING = """\
 # Settings
 
@@ -91,16 +92,7 @@ def reference_page() -> str:
     )
 
 
-if __name__ == "__main__":
-    print(reference_page(), end="")
-
-
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-
-
-@click.command(
-    cls=Command,
-)
+@click.command(cls=Command)
 @click.argument("key", metavar="[KEY]", required=False)
 def settings(key: str | None) -> int:
     """Print what settings mean, their defaults, and what they accept.
@@ -142,3 +134,7 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(
         text, 92, initial_indent="    ", subsequent_indent="    ", break_long_words=False
     )
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")
