@@ -15,16 +15,16 @@ What must hold
   which there are no more at a time than `threads`.
 
 ============  =====================================================================================
-`receiver`    `KinesisReceiver`, and what it is given
+`receiver`    `KinesisReceiver`, and what it is given; `KinesisUtils`, with the signature of
+              `pyspark.streaming.kinesis`
 `_reading`    one start of it: shards, their order, and how far each is read; records that a
               producer packed into one
-`utils`       `KinesisUtils`, with the signature of `pyspark.streaming.kinesis`
 ============  =====================================================================================
 """
 
-from penstock.sources.kinesis.receiver import KinesisReceiver
-from penstock.sources.kinesis.utils import (
+from penstock.sources.kinesis.receiver import (
     InitialPositionInStream,
+    KinesisReceiver,
     KinesisUtils,
     MetricsLevel,
     utf8_decoder,
