@@ -2,7 +2,7 @@
 # avwx-engine 1.9.10: in American METARs the lowest visibilities, less than a quarter or an eighth of a mile and
 # 3/16, are gone, and there is a wind of M14KT among what was not understood.
 #
-# Automatic stations say M1/4SM where one sees less than a quarter of a mile (FMH-1, 12.6.7, and the table of
+# Automatic stations say M1/4SM where one sees less than a quarter of a mile (FMH-1, 12.6.6, and the table of
 # reportable values, which has M1/4, 1/16, 1/8, 3/16). The library takes the group for a wind with a typing error,
 # mends that, and then has no use for it. `visibility` is None as if the station had sent none, so the minimum of a
 # night of fog is that of the hours before it. Visibilities of 1/4 and above are right. metar 2.0.2 reads all.

@@ -3,7 +3,7 @@
 # first subset's before each one: the stations A, BB and CCC are AA, ABB and ACCC. And no text is text.
 #
 # In compressed data an element has a reference value and for each subset what is to be added; of text, to which
-# nothing can be added, the reference must be all zero bits (WMO Manual on Codes, FM 94, 94.6.3, note 2). ecCodes
+# nothing can be added, the reference must be all zero bits (WMO Manual on Codes, FM 94, notes to 94.6.3). ecCodes
 # writes the first subset's text there, and passes it over when it reads; pybufrkit puts it in front. So each is
 # right with itself, and numbers are right by both. Text that is missing (all bits 1) is 20 bytes of 0xff by
 # pybufrkit, where a number is None. Seen (names of stations without the zeros behind them, temperatures):
