@@ -54,6 +54,7 @@ Beside them stand:
 `worker`                     what makes short tasks short in PySpark's worker
 `_lazy_door`                 a room whose modules are imported when somebody asks for them
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
+`_parents`                  a process that does not outlive its parent
 `_versions`, `__main__`      which versions fit; the command ``penstock``
 `pytest_plugin`              fixtures of `penstock.testing`
 `_completion`                what a shell needs to complete that

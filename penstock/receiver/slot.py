@@ -35,7 +35,6 @@ Threads say whose they are by a mark that each thread hands on to those that it 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import logging
 import os
@@ -50,6 +49,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock._parents import die_with
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
 from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
@@ -76,9 +76,6 @@ _LEFT_S = 1.0
 
 _SHORT_LIFE_S = 1.0
 """The next process of one that ended sooner waits for as long, so that nothing spins."""
-
-_PR_SET_PDEATHSIG = 1
-"""Of prctl(2): the signal that this process gets when its parent has died."""
 
 
 @dataclass(frozen=True)
@@ -308,7 +305,7 @@ class _SlotProcess:
             _say(self._words, word, stream, text)
 
     def run(self) -> None:
-        _die_with(self._keeper)
+        die_with(self._keeper)
         _forget_sockets()
         mark_new_threads()
         self._tell_of_exits()
@@ -430,16 +427,6 @@ def _threads_of(stream_id: int) -> list[str]:
             if thread.is_alive():
                 left.append(thread.name)
     return left
-
-
-def _die_with(keeper: int) -> None:
-    """Have the system kill this process when the keeper has died, where it can."""
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):
-        return  # Elsewhere the process looks by itself.
-    if os.getppid() != keeper:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _forget_sockets() -> None:

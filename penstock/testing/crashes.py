@@ -269,7 +269,7 @@ class _Trial(Generic[S]):
             _await_start(driver, starts, attempt.has_ended)
             self._await_end(driver, source, attempt.has_ended, kill)
             driver.stop(attempt.has_ended, _STOP_S)
-            was_killed = attempt.was_killed
+            was_killed = attempt.was_killed(kill[0] in CRASH_POINTS)
         if driver.failed_for_good is not None:
             raise ReceiverTestError(f"the receiver cannot work: {driver.failed_for_good}")
         return was_killed

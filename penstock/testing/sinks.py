@@ -212,7 +212,7 @@ class _Trial:
             with self._attempts.attempt(plan) as attempt:
                 if not attempt.has_ended(_CALL_S):
                     raise ReceiverTestError(f"the sink did not return within {_CALL_S:g} s")
-                was_killed = attempt.was_killed
+                was_killed = attempt.was_killed(bool(point))
             lines = done.read().decode().splitlines()
         given = {epoch.number: epoch for epoch in epochs}
         for line in lines:
