@@ -29,7 +29,7 @@ class _BrokenReceiver(ClientReceiver):
     extra = "none"
 
     def _begin(self) -> ClientSession[Any]:
-        return _Broken(self, "server of a test", ())
+        return _Broken(self, "server of a test")
 
 
 def test_a_client_that_fails_at_once_is_reported_with_its_error_only() -> None:
