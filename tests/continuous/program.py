@@ -227,7 +227,8 @@ def main(config: dict[str, Any]) -> None:
         if host is None:
             ssc.receiverStream(source, name).continuous(function, **options)
         else:
-            host.stream(name, source, retention=0)
+            # Queries begin when the function has committed some.
+            host.stream(name, source, retention="1 hour" if "query" in config else 0)
             host.continuous(name, function, **options)
 
     sinks: dict[str, Sink]
