@@ -198,10 +198,10 @@ def query_of(spark: SparkSession, folder: Path) -> Any:
     return writer.option("checkpointLocation", str(folder / "checkpoint"))
 
 
-def obey_by_signal() -> None:
+def obey_as_host(host: ReceiverHost) -> None:
     for line in sys.stdin:
         if line.strip() == "stop":
-            os.kill(os.getpid(), signal.SIGTERM)
+            host._ask_to_stop(True)  # As `penstock stop` does.
     os._exit(3)
 
 
@@ -283,7 +283,7 @@ def main(config: dict[str, Any]) -> None:
     if host is not None:
         host.start()
         say("started")
-        threading.Thread(target=obey_by_signal, daemon=True).start()
+        threading.Thread(target=obey_as_host, args=(host,), daemon=True).start()
         host.run(*([query_of(SparkSession(sc), folder)] if "query" in config else []))
         return
     ssc.start()

@@ -17,7 +17,7 @@ from penstock.host.errors import ContinuousStreamError, NotEnoughCoresError
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 from penstock.streaming import FileSink, FunctionSink
-from penstock.tracker import LedgerError
+from penstock.tracker import LedgerError, ReceiverTracker
 from penstock.tracker.places import CONTINUOUS
 from tests.bounds import HANG_S
 from tests.continuous.test_continuous import Counts, await_that, doubled, written
@@ -187,8 +187,13 @@ def test_run_raises_for_a_function_that_is_given_up(spark: SparkSession, tmp_pat
 
 
 def test_one_that_is_given_up_is_told_and_takes_nothing_from_others(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(ReceiverTracker, "fail_places", lambda *found: ended.append(found[-1]))
     host = host_of(spark, None, numbers(300), sink=FunctionSink(fails), attempts=1)
     host.start()
     await_that(host.errors, host.epochs)
@@ -197,6 +202,7 @@ def test_one_that_is_given_up_is_told_and_takes_nothing_from_others(
     assert "Task 0 of continuous stream numbers" in caplog.text
     await_that(lambda: host.streams()["numbers"].records >= 300, host.streams)
     assert spark.read.format("penstock").option("stream", "numbers").load().count() == 300
+    assert ended == []
 
 
 def test_a_function_that_is_no_part_of_the_program_any_more_is_forgotten_by_its_name(

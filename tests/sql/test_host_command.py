@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.__main__ import main
+from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.sql import SourceError, connect
+from penstock.sql.host_cli import _await_end
 from tests.bounds import HANG_S
 from tests.examples.running import Run
 from tests.system.running import SMALL
@@ -253,3 +256,20 @@ def test_wrong_usage_is_told(tmp_path: Path, capsys: Any) -> None:
     assert main(["host", "--conf", "nothing", "app.py"]) == 2
     assert main(["host", "--help"]) == 0
     assert "exit codes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(ContinuousStreamError, 0), (PermanentReceiverError, 1)]
+)
+def test_it_goes_on_without_a_function_that_is_given_up(
+    capsys: pytest.CaptureFixture[str], kind: Any, code: int
+) -> None:
+    error = kind(0, "it failed so often", "")
+    host: Any = SimpleNamespace(
+        errors=lambda: (error,), streams=lambda: {"clicks": None}, isStopAsked=False
+    )
+    looks = iter([False, False, True])
+    stop: Any = SimpleNamespace(wait=lambda _: next(looks))
+    spark: Any = SimpleNamespace(look_now=lambda: None, ended="")
+    assert _await_end(spark, host, stop) == code
+    assert capsys.readouterr().err.count("it failed so often") == 1
