@@ -52,6 +52,7 @@ from functools import partial
 from penstock._parents import die_with
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
+from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
@@ -99,13 +100,16 @@ def run_slot(launch: SlotLaunch) -> None:
     """Run the processes of a slot until all of them have ended; the body of its Spark task.
 
     Raises:
-        PenstockError: One of them could not begin; or this worker has read blocks on an object
-            store, whose client a fork does not survive. Spark ends a worker that fails.
+        PenstockError: One of them could not begin.
+        ReceiverFailedError: This worker has read blocks on an object store, whose client a fork
+            does not survive. Spark ends a worker that fails; no receiver is given up for that.
     """
     if has_used_objects():
-        raise PenstockError(
+        raise ReceiverFailedError(
+            min(launch.launches, default=0),
+            ExitKind.FAILED,
             "this Python worker has used object storage, so that no process that it forks can: "
-            "the receivers start in another worker"
+            "the receivers start in another worker",
         )
     _Keeper(launch).run()
 
