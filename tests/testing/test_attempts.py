@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing import ReceiverTestError
+from penstock.streaming import FunctionSink
+from penstock.testing import ReceiverTestError, crash_test, sink_crash_test
 from penstock.testing.attempts import Attempts
 from tests.bounds import HANG_S
 from tests.system.leftovers import await_that, is_running
@@ -137,8 +139,8 @@ def test_nothing_is_left_of_a_test_that_is_killed(tmp_path: Path, is_within: boo
         try:
             line = test.stdout.readline()
             test.kill()
-            for pid in (*said(path)[0], *([int(line)] if is_within else [])):
-                await_that("all have ended", lambda pid=pid: not is_running(pid), HANG_S)
+            pids = [*said(path)[0], *([int(line)] if is_within else [])]
+            await_that("all have ended", lambda: not any(map(is_running, pids)), HANG_S)
         finally:
             os.kill(held, signal.SIGKILL)
 
@@ -246,3 +248,25 @@ def test_one_that_leaves_by_exit_has_failed_and_its_children_have_not(attempts: 
                 attempt.was_killed(False)
     fork = "import os; pid = os.fork(); pid or os._exit(0); assert os.waitpid(pid, 0)[1] == 0"
     assert ended(attempts, fork) == 0
+
+
+class NoRecords:
+    def expected(self) -> list[str]:
+        return ["one that was lost"]
+
+
+def test_a_kill_by_another_is_no_broken_claim() -> None:
+    def receiver() -> Iterator[str]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield "never"
+
+    def write(_epoch: object, _table: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def source() -> contextlib.AbstractContextManager[NoRecords]:
+        return contextlib.nullcontext(NoRecords())
+
+    with pytest.raises(ReceiverTestError, match="not by the test"):
+        crash_test(lambda _: receiver, source, claim="at least once", kills=1)
+    with pytest.raises(ReceiverTestError, match="not by the test"):
+        sink_crash_test(FunctionSink(write), list, kills=1)
