@@ -198,7 +198,6 @@ def _serve(connection: socket.socket, test: int) -> None:
         if not pid:
             os.setsid()
             die_with(template)
-            connection.close()
             for number, file in zip((0, 2), files, strict=True):
                 os.dup2(file, number)
                 os.close(file)
