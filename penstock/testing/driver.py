@@ -202,7 +202,8 @@ class TestDriver:
             if has_ended(_STEP_S):
                 return
             if time.monotonic() >= end_s:
-                raise ReceiverTestError(f"the receiver did not end within {timeout_s:g} s")
+                told = self._told_errors()
+                raise ReceiverTestError(f"the receiver did not end within {timeout_s:g} s{told}")
 
     def hold(self, is_held: bool) -> None:
         """Answer no report of blocks, so that the receiver's queue becomes full; or all again."""
@@ -263,10 +264,14 @@ class TestDriver:
             if holds():
                 return
             until = "before the receiver ended" if is_over() else f"within {timeout_s:g} s"
-            errors = "; it reported " + "\n".join(self.errors) if self.errors else ""
             raise ReceiverTestError(
-                f"no {what} {until}: {self.count} records came, events {self.events}{errors}"
+                f"no {what} {until}: {self.count} records came, events {self.events}"
+                + self._told_errors()
             )
+
+    def _told_errors(self) -> str:
+        with self.changed:
+            return "; it reported " + "\n".join(self.errors) if self.errors else ""
 
     def note_end(self) -> None:
         """Have who waits look whether the attempt has ended."""

@@ -336,6 +336,17 @@ def test_what_is_held_or_full_at_the_end_goes_on_so_that_the_receiver_can_end(st
             _ = running.records
 
 
+def test_one_that_does_not_end_is_told_with_what_it_reported() -> None:
+    with run_receiver(Listens()) as running:
+        driver: Any = running._driver
+        driver.errors.append("the disk is full")
+        try:
+            with pytest.raises(ReceiverTestError, match="within 0 s; it reported the disk is full"):
+                driver.stop(lambda wait_s: False, 0)
+        finally:
+            driver.errors.clear()
+
+
 def test_a_block_that_is_reported_again_counts_once() -> None:
     """As after an answer that was lost."""
     with feed() as source, run_receiver(Lines(source.address), settings=SMALL) as running:
