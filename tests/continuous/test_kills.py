@@ -50,7 +50,8 @@ def by_key(folder: Path) -> list[list[int]]:
 
 
 def in_database(folder: Path) -> list[list[int]]:
-    with sqlite3.connect(folder / "numbers.db") as connection:
+    # A commit holds it for as long as the disk takes.
+    with sqlite3.connect(folder / "numbers.db", timeout=HANG_S) as connection:
         return [[n for (n,) in connection.execute("SELECT n FROM numbers ORDER BY rowid")]]
 
 

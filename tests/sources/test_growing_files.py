@@ -113,7 +113,7 @@ def test_a_line_is_stored_when_it_has_ended(folder: Path) -> None:
 
 def test_a_writer_that_is_killed_in_the_middle_of_a_line_goes_on_in_it(folder: Path) -> None:
     log = folder / "app.log"
-    writer = subprocess.Popen(["/bin/sh", "-c", f"printf 'one\\ntw' >> {log}; sleep 1000"])
+    writer = subprocess.Popen(["/bin/sh", "-c", f"printf 'one\\ntw' >> {log}; exec sleep 1000"])
     try:
         with reading(log) as running:
             assert running.wait_for_records(1) == ["one"]
