@@ -3,9 +3,10 @@
 # as an hour earlier.
 #
 # A Time of Diameter is the first 32 bits of an NTP timestamp, the seconds since 1900, which begin again with 0 at
-# 06:28:16 UTC on February 7, 2036 (RFC 6733, 4.3.1, by which each node must take those below 2**31 so). The library names that second in its documentation and begins at 05:28:16, in whatever zone it runs;
-# the last hour before is sent as the first one behind it. Both directions have the same mistake, so that it reads
-# back what it wrote; a contract, a certificate or a quota that ends in 2040 ends an hour later for all others.
+# 06:28:16 UTC on February 7, 2036 (RFC 6733, 4.3.1, by which each node must take those below 2**31 so). The
+# library names that second in its documentation and begins at 05:28:16, in whatever zone it runs; the last hour
+# before is sent as the first one behind it. Both directions have the same mistake, so that it reads back what it
+# wrote; a contract, a certificate or a quota that ends in 2040 ends an hour later for all others.
 # Before that hour all is right. Seen (seconds that must be sent, those that are, and how it reads the right ones):
 #
 #   1970-01-01 00:00:00: 2208988800, sent 2208988800, read 1970-01-01 00:00:00
