@@ -17,7 +17,8 @@ What must hold
   reported. No attempt is registered with it from then on. So what a killed process leaves goes, and
   what a paused one still writes is in no ledger: its attempts were replaced, which fences them.
 - A name is used by one process, from the first attempt that takes it to the last that lets it go;
-  the next one gets another name.
+  the next one gets another name. So does one that begins when the newest write has failed: a log
+  that was taken over writes no more, and those who leave it one by one must not come back to it.
 
 A folder ``process-<id>`` is a log as any other: ``penstock wal`` checks, repairs and prints it. It
 holds the records of all its receivers in the order in which they were written; encrypted, with a
@@ -91,10 +92,14 @@ class ProcessLog:
 
     Attributes:
         folder: Its address.
+        users: How many attempts have it; of `ProcessLogs`.
+        has_failed: Whether the newest write has.
     """
 
     def __init__(self, folder: str, interval_s: float, clock: Clock = _SYSTEM_CLOCK) -> None:
         self.folder = folder
+        self.users = 0
+        self.has_failed = False
         self._company = Company(interval_s, clock=clock)
         self._opening = threading.Lock()
         self._writer: LogWriter | None = None
@@ -144,6 +149,7 @@ class ProcessLog:
         finally:
             with self._lock:
                 self._under_way.remove(newest)
+                self.has_failed = place is None
                 if place is not None:
                     for number in range(self._newest, place.segment + 1):
                         self._claims.setdefault(number, set())
@@ -235,12 +241,11 @@ class ProcessLogMember:
 
 
 class ProcessLogs:
-    """The log that the attempts of this process share. `_lock` guards it and its users."""
+    """The log that the attempts of this process share. `_lock` guards which, and its users."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._log: ProcessLog | None = None
-        self._users = 0
 
     @contextlib.contextmanager
     def use(self, root: str, interval_s: float) -> Iterator[ProcessLog]:
@@ -252,17 +257,17 @@ class ProcessLogs:
         """
         with self._lock:
             log = self._log
-            if log is None:
+            if log is None or log.has_failed:
                 name = _PREFIX + uuid.uuid4().hex
                 log = self._log = ProcessLog(os.path.join(root, name), interval_s)
-            self._users += 1
+            log.users += 1
         try:
             yield log
         finally:
             with self._lock:
-                self._users -= 1
-                is_last = not self._users
-                if is_last:
+                log.users -= 1
+                is_last = not log.users
+                if is_last and self._log is log:
                     self._log = None
             if is_last:
                 try:

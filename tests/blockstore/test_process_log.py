@@ -323,6 +323,51 @@ def test_a_paused_process_whose_log_was_taken_over_is_refused_by_the_store(
     lock.release()
 
 
+def test_who_begins_after_a_failed_write_gets_another_log(
+    objects: FaultyObjects, tmp_path: Path
+) -> None:
+    logs = ProcessLogs()
+    with contextlib.ExitStack() as uses, contextlib.ExitStack() as first:
+        log = first.enter_context(logs.use(ROOT, INTERVAL_S))
+        stays = store_in(log, tmp_path, 1)
+        put(stays, 0)
+        fs, path = locate(log.folder)
+        with another_host():
+            lock = lock_folder(fs, path)
+        fs.settle([segment_path(path, 1)])
+        with pytest.raises(LogWriteError, match="taken over"):
+            put(stays, 1)
+        # While the other one has not left yet.
+        next_one = uses.enter_context(logs.use(ROOT, INTERVAL_S))
+        assert next_one.folder != log.folder
+        begins = store_in(next_one, tmp_path, 2)
+        assert stored(put(begins, 0)) == record(2, 0)
+        stays.close()
+        first.close()
+        with logs.use(ROOT, INTERVAL_S) as same:
+            assert same is next_one
+        begins.close()
+    lock.release()
+
+
+def test_a_log_is_given_again_once_a_write_has_succeeded(
+    objects: FaultyObjects, tmp_path: Path
+) -> None:
+    logs = ProcessLogs()
+    with logs.use(ROOT, INTERVAL_S) as log:
+        store = store_in(log, tmp_path, 1)
+        put(store, 0)
+        objects.failures = [5]
+        with pytest.raises(LogWriteError):
+            put(store, 1)
+        assert log.has_failed
+        objects.heal()
+        put(store, 2)
+        with logs.use(ROOT, INTERVAL_S) as same:
+            assert same is log
+        store.close()
+
+
 def test_a_name_is_used_from_the_first_attempt_to_the_last(
     objects: FaultyObjects, tmp_path: Path
 ) -> None:
