@@ -257,6 +257,9 @@ def recover_context(
     try:
         context = contexts(spark_context, header.batch_ms / 1000, clock=clock)
         context.checkpoint(directory)
+        if header.rdd_folder and spark_context.getCheckpointDir() is None:
+            # The program had one of its own; each SparkContext makes a folder below it.
+            spark_context.setCheckpointDir(header.rdd_folder.rstrip("/").rpartition("/")[0])
         graph = load(checkpoint.body, spark_context, context, encryption)
         graph.restore(spark_context)
     except Exception as error:

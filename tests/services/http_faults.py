@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import random
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -27,18 +28,24 @@ class FaultyHttp:
     Attributes:
         faults: How likely each fault is: ``lost`` (done, and not answered), ``busy`` (503, not
             done), ``twice`` (done twice, the second answer is given), ``cut`` (half of the request
-            reaches the server).
+            reaches the server), ``short`` (done, half of the answer comes back), ``slow`` (done
+            after up to `slow_s`).
+        slow_s: How long a slow request takes at most, in seconds.
         done: How many of each happened.
         url: Where clients ask, on `port`.
     """
 
     def __init__(self, port: int, seed: int = 0) -> None:
         self.faults: dict[str, float] = {}
+        self.slow_s = 2.0
         self.done: Counter[str] = Counter()
         self._port = port
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
-        self._held = ""
+        self._busy_until_s = 0.0
+        self._held: tuple[str, str] | None = None
+        self._held_is_done = False
+        self._pass_first = 0
         self.holds = threading.Event()
         self._let_go = threading.Event()
         faults = self
@@ -61,25 +68,48 @@ class FaultyHttp:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: object) -> None:
+                pass  # A client may be killed while it is answered.
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.port = self._server.server_port
         self.url = f"http://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=[0.05])
         self._thread.start()
 
-    def hold(self, text: str) -> None:
-        """Hold the next PUT whose path has this text, until `let_go`; `holds` says that it does."""
+    def hold(
+        self, text: str, method: str = "PUT", *, is_done: bool = False, after: int = 0
+    ) -> None:
+        """Hold a request whose path has this text, until `let_go`; `holds` says that it does.
+
+        Args:
+            text: A part of the path.
+            method: The request's; empty for any.
+            is_done: Whether the request is done first, and its answer is held.
+            after: How many such requests pass before.
+        """
         self.holds.clear()
         self._let_go.clear()
-        self._held = text
+        self._held_is_done = is_done
+        self._pass_first = after
+        self._held = method, text
 
     def let_go(self) -> None:
         """Pass on what is held."""
         self._let_go.set()
 
+    def be_busy(self, time_s: float) -> None:
+        """Answer 503 to each request from now on, for so many seconds."""
+        self._busy_until_s = time.monotonic() + time_s
+
     def _choose(self) -> str:
         with self._lock:
+            if time.monotonic() < self._busy_until_s:
+                self.done["busy"] += 1
+                return "busy"
             for fault, chance in self.faults.items():
                 if self._chance.random() < chance:
                     self.done[fault] += 1
@@ -88,10 +118,9 @@ class FaultyHttp:
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> None:
         """Answer one request."""
-        if request.command == "PUT" and self._held and self._held in request.path:
-            self._held = ""
-            self.holds.set()
-            assert self._let_go.wait(HANG_S)
+        held = self._takes(request)
+        if held and not self._held_is_done:
+            self._wait()
         fault = self._choose()
         if fault == "busy":
             return self._reply(request, 503, {}, _BUSY)
@@ -99,11 +128,35 @@ class FaultyHttp:
             self._ask(request, body[: len(body) // 2], is_cut=True)
         elif fault == "twice":
             self._ask(request, body)
+        elif fault == "slow":
+            time.sleep(self._chance.uniform(0, self.slow_s))
         found = None if fault == "cut" and body else self._ask(request, body)
+        if held and self._held_is_done:
+            self._wait()
         if fault in ("lost", "cut") or found is None:
             request.close_connection = True
             return None
-        return self._reply(request, *found)
+        if fault == "short" and not found[2]:
+            self.done["short"] -= 1  # There is no half of nothing.
+        return self._reply(request, *found, is_short=fault == "short")
+
+    def _takes(self, request: BaseHTTPRequestHandler) -> bool:
+        """Tell whether this is the request to hold, of which there is one."""
+        with self._lock:
+            if self._held is None:
+                return False
+            method, text = self._held
+            if method not in ("", request.command) or text not in request.path:
+                return False
+            if self._pass_first:
+                self._pass_first -= 1
+                return False
+            self._held = None
+            return True
+
+    def _wait(self) -> None:
+        self.holds.set()
+        assert self._let_go.wait(HANG_S)
 
     def _ask(
         self, request: BaseHTTPRequestHandler, body: bytes, *, is_cut: bool = False
@@ -130,7 +183,12 @@ class FaultyHttp:
 
     @staticmethod
     def _reply(
-        request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes
+        request: BaseHTTPRequestHandler,
+        status: int,
+        headers: dict[str, str],
+        body: bytes,
+        *,
+        is_short: bool = False,
     ) -> None:
         request.send_response_only(status)
         for name, value in headers.items():
@@ -140,7 +198,9 @@ class FaultyHttp:
         request.send_header("Content-Length", length or str(len(body)))
         request.end_headers()
         if request.command != "HEAD":
-            request.wfile.write(body)
+            request.wfile.write(body[: len(body) // 2] if is_short else body)
+        if is_short:
+            request.close_connection = True
 
     def close(self) -> None:
         """End it."""

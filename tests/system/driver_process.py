@@ -18,7 +18,7 @@ from tests.bounds import HANG_S
 from tests.system.leftovers import MARK, await_that, marked_processes
 
 WAIT_S = HANG_S
-_ROOT = str(Path(__file__).parents[2])
+ROOT = str(Path(__file__).parents[2])
 
 
 class DriverProcess:
@@ -49,7 +49,7 @@ class DriverProcess:
             **os.environ,
             MARK: self.mark,
             "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": _ROOT,
+            "PYTHONPATH": ROOT,
         }
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(

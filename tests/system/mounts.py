@@ -18,6 +18,15 @@ def in_own_mounts(script: str) -> Sequence[str]:
     return ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"]), *shell]
 
 
+def on_another_host() -> Sequence[str]:
+    """Return a command that runs another one where it sees no process of this host.
+
+    For Penstock these are two hosts: neither knows whether a process of the other one lives.
+    """
+    users = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *users, "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
 @contextmanager
 def own_mounts(script: str) -> Iterator[tuple[list[str], int]]:
     """Mount something for several programs, one after the other.

@@ -28,7 +28,7 @@ class Numbers(Receiver):
     Args:
         number: Which receiver; of the odd ones several numbers come at once.
         folder: For its process.
-        last: Where it ends.
+        last: Where it ends; sooner, if a file beside the folder, ``…-last``, says so.
     """
 
     def __init__(self, number: int, folder: str, last: int) -> None:
@@ -44,11 +44,15 @@ class Numbers(Receiver):
     def feed(self) -> None:
         at = 0 if self.lastPosition is None else self.lastPosition + 1
         many = 1 + 4 * (self.number % 2)
-        while at < self.last and not self.isStopped():
-            end = min(at + many, self.last)
+        while at < (last := self.end()) and not self.isStopped():
+            end = min(at + many, last)
             self.store([f"{self.number} {n}" for n in range(at, end)], position=end - 1)
             at = end
             threading.Event().wait(0.01)
+
+    def end(self) -> int:
+        path = Path(f"{self.folder}-last")
+        return int(path.read_text()) if path.exists() else self.last
 
 
 def of_batch(lines: list[str]) -> dict[str, Any]:

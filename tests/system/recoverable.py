@@ -132,6 +132,8 @@ def build_with_numbers(
     for key, value in {**SMALL, **plain, **config.get("settings", {})}.items():
         conf.set(key, value)
     ssc = StreamingContext(SparkContext(conf=conf), config["batch_s"])
+    if config.get("rdd_folder"):
+        ssc.sparkContext.setCheckpointDir(config["rdd_folder"])
     receiver = receiver or NumberedLines(tuple(config["feeder"]), positions=True)
     numbers = ssc.receiverStream(receiver).map(parse)
     numbers.foreachRDD(Write(config["batches"], numbers_of_batch))

@@ -55,8 +55,9 @@ def processed(folder: Path) -> int:
 def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
     tmp_path: Path, server: ObjectServer
 ) -> None:
-    batches = tmp_path / "batches"
+    batches, states = tmp_path / "batches", tmp_path / "states"
     batches.mkdir()
+    states.mkdir()
     with Feeder() as feeder:
         for number in range(RUNS + 1):
             local = tmp_path / f"local-{number}"
@@ -65,7 +66,11 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
                 "batch_s": 1,
                 "checkpoint": f"{server.authority}/app",
                 "batches": str(batches),
-                "states": None,
+                "states": str(states),
+                "state_s": 2,
+                "trigger": str(tmp_path / "trigger"),
+                # Spark saves states by itself, where all hosts see it.
+                "rdd_folder": str(tmp_path / "shared"),
                 "feeder": feeder.address,
                 "settings": {"spark.local.dir": str(local), "spark.driver.host": "127.0.0.1"},
             }
@@ -96,6 +101,8 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
     for number in range(sent):
         expected[word_of(number)] += number
     assert sums == expected
+    newest = max(path for path in states.iterdir() if path.suffix == "")
+    assert json.loads(newest.read_text()) == {"counts": counts, "sums": sums}
     assert len(feeder.pids) == RUNS + 1
 
 

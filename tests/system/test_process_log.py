@@ -1,4 +1,7 @@
-"""Receivers that share a log on an object store: processes, drivers and the store are killed."""
+"""Receivers that share a log on an object store: processes, drivers and the store are killed.
+
+And requests go wrong on their way, a thousand times.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import obstore
 import pytest
 
 from penstock.wal import check, locate
+from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import ObjectServer, make_server
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.leftovers import await_that, memory_files
@@ -27,6 +31,7 @@ RECEIVERS = 8
 LAST = 300
 SEED = int(os.environ.get("PENSTOCK_KILLS_SEED", "1"))
 DRIVERS = int(os.environ.get("PENSTOCK_KILLS_DRIVERS", "2"))
+FAULTS = {"lost": 0.06, "twice": 0.06, "cut": 0.06, "short": 0.04, "slow": 0.04, "busy": 0.04}
 KILLS = 3
 """Of each driver's processes and of its store, before it is killed itself."""
 
@@ -82,15 +87,7 @@ def test_kills_at_any_moment_lose_and_double_nothing_of_any_receiver(
     last = LAST * (DRIVERS + 1)
     for number in range(DRIVERS + 1):
         local = tmp_path / f"local-{number}"
-        config: dict[str, Any] = {
-            "receivers": RECEIVERS,
-            "last": last,
-            "batch_s": 1,
-            "checkpoint": f"{server.authority}/app",
-            "batches": str(batches),
-            "pids": str(pids),
-            "settings": {"spark.local.dir": str(local), "spark.driver.host": "127.0.0.1"},
-        }
+        config = config_of(server, tmp_path, local, last)
         with driver_process(tmp_path, config, module="tests.system.process_log_program") as driver:
             conf = driver.wait_until_started()["conf"]
             for _ in range(KILLS):
@@ -105,6 +102,22 @@ def test_kills_at_any_moment_lose_and_double_nothing_of_any_receiver(
         shutil.rmtree(local, ignore_errors=True)
         for name in memory_files(conf["spark.app.id"]):
             os.unlink(f"/dev/shm/{name}")
+    assert_exact(server, batches, last)
+
+
+def config_of(server: ObjectServer, folder: Path, local: Path, last: int) -> dict[str, Any]:
+    return {
+        "receivers": RECEIVERS,
+        "last": last,
+        "batch_s": 1,
+        "checkpoint": f"{server.authority}/app",
+        "batches": str(folder / "batches"),
+        "pids": str(folder / "pids"),
+        "settings": {"spark.local.dir": str(local), "spark.driver.host": "127.0.0.1"},
+    }
+
+
+def assert_exact(server: ObjectServer, batches: Path, last: int) -> None:
     assert not [path for path in batches.iterdir() if path.suffix == ".other"]
     assert seen(batches) == {number: list(range(last)) for number in range(RECEIVERS)}
     left = logs(server)
@@ -122,3 +135,65 @@ def are_few(server: ObjectServer, pids: Path) -> bool:
 def await_more(batches: Path, more: int, driver: DriverProcess, last: int) -> None:
     wanted = min(count(batches) + more, RECEIVERS * last)
     await_that("records", lambda: count(batches) >= wanted, 300.0, driver.report)
+
+
+@pytest.mark.long
+def test_requests_that_go_wrong_lose_and_double_nothing(
+    tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturb(tmp_path, server, monkeypatch, 60, 5.0)
+
+
+@pytest.mark.exhaustive
+def test_a_thousand_requests_that_go_wrong_lose_and_double_nothing(
+    tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturb(tmp_path, server, monkeypatch, 1000, 60.0)
+
+
+def disturb(
+    tmp_path: Path,
+    server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: int,
+    busy_s: float,
+) -> None:
+    """Let so many requests go wrong over three drivers, and then all for a while."""
+    batches, pids = tmp_path / "batches", tmp_path / "pids"
+    batches.mkdir()
+    pids.mkdir()
+    way = FaultyHttp(server.client_port, SEED)
+    try:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", way.url)
+        way.faults = FAULTS
+        for number in range(DRIVERS + 1):
+            config = config_of(server, tmp_path, tmp_path / f"local-{number}", 10**9)
+            module = "tests.system.process_log_program"
+            with driver_process(tmp_path, config, module=module) as driver:
+                driver.wait_until_started()
+                wanted = faults * (number + 1) // (DRIVERS + 1)
+
+                def went_wrong(wanted: int = wanted, driver: DriverProcess = driver) -> bool:
+                    assert driver.process.poll() is None, driver.report()
+                    return sum(way.done.values()) >= wanted
+
+                await_that("faults", went_wrong, 900.0, lambda: f"{way.done} {driver.report()}")
+                if number == DRIVERS:
+                    done = dict(way.done)
+                    way.be_busy(busy_s)
+                    time.sleep(busy_s)
+                    way.faults = {}
+                    last = 100 + max(map(len, seen(batches).values()))
+                    (tmp_path / "new").write_text(str(last))
+                    (tmp_path / "new").rename(tmp_path / "pids-last")
+                    await_more(batches, RECEIVERS * last, driver, last)
+                    await_that("logs go", lambda: are_few(server, pids), 120.0)
+                    driver.stop()
+                elif number % 2:
+                    driver.stop()
+    finally:
+        way.close()
+    assert sum(done.values()) >= faults
+    assert all(done[fault] for fault in FAULTS), done
+    assert_exact(server, batches, last)
+    print(f"{sum(done.values())} faults: {done}, {RECEIVERS * last} records")

@@ -15,8 +15,10 @@ many cycles the program stops gracefully. Then
 
 Programs run one after the other in each of some lanes, in modes: with a checkpoint folder on the
 disk (most of them), without one (then nothing survives the driver, and only its receivers,
-executors and block servers are hurt), with one on an HDFS whose nodes are hurt too, and with a
-broker of Kafka that is hurt too, whose records come by a receiver and by a direct stream.
+executors and block servers are hurt), with one on an HDFS whose nodes are hurt too, with a broker
+of Kafka that is hurt too, whose records come by a receiver and by a direct stream, and with one on
+an object store that is hurt too, and so are requests on their way: there hosts are lost with all
+that they have, and receivers run in processes of their own or share one.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from tests.system.chaos.run import MODES, Piece
 from tests.system.leftovers import MARK
 from tests.system.mounts import in_own_mounts
 
-SHARES = {"folder": 0.7, "no folder": 0.1, "hdfs": 0.1, "kafka": 0.1}
+SHARES = {"folder": 0.6, "no folder": 0.1, "hdfs": 0.1, "kafka": 0.1, "s3": 0.1}
 
 _MOUNTS = (
     "mount -t tmpfs -o size=600m tmpfs {0}/ram && { {"

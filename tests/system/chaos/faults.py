@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
+from tests.services.http_faults import FaultyHttp
 from tests.services.kafka import Broker
+from tests.services.versitygw import VersityServer
 from tests.system.driver_process import DriverProcess
 from tests.system.leftovers import block_servers, command_of, is_running, parent_of
 from tests.system.recoverable import MOMENTS
@@ -40,6 +42,7 @@ class Victims:
         executors: Whether these are processes of their own.
         hdfs: Holds checkpoints and logs instead of the disk.
         broker: Sends the records.
+        store: Holds checkpoints and logs instead of the disk, behind `way`.
     """
 
     receivers: Callable[[], list[int]]
@@ -48,6 +51,8 @@ class Victims:
     executors: bool
     hdfs: Hdfs | None = None
     broker: Broker | None = None
+    store: VersityServer | None = None
+    way: FaultyHttp | None = None
 
 
 class Life:
@@ -263,6 +268,47 @@ def pause_broker(life: Life) -> None:
         life.wait(LEASE_S, 12)
 
 
+def kill_store(life: Life) -> None:
+    store = life.victims.store
+    assert store is not None
+    store.kill()
+    life.wait(0, 6)
+    store.start()
+
+
+def pause_store(life: Life) -> None:
+    store = life.victims.store
+    assert store is not None
+    store.stall()
+    try:
+        life.wait(LEASE_S, 15)
+    finally:
+        store.go_on()
+
+
+def spoil_requests(life: Life) -> None:
+    """Lose answers, repeat requests, cut them and answer 503, one in four, for a while."""
+    way = life.victims.way
+    assert way is not None
+    way.faults = {"lost": 0.1, "twice": 0.05, "cut": 0.05, "busy": 0.05}
+    try:
+        life.wait(1, 8)
+    finally:
+        way.faults = {}
+
+
+def lose_hosts_of_executors(life: Life) -> None:
+    """Kill executors, receivers and block servers, and remove what they had in memory."""
+    drivers = life.drivers()
+    for _ in range(2):
+        for pid in [*life.driver.processes()]:
+            if pid not in drivers:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+    for path in life.victims.memory.iterdir():
+        path.unlink(missing_ok=True)
+
+
 # -- what ends the driver --------------------------------------------------------------------------
 
 
@@ -329,10 +375,14 @@ def passing(victims: Victims) -> dict[Fault, int]:
     }
     if victims.executors:
         found.update({kill_executor: 3, pause_executor: 3})
-    if victims.hdfs is None:
-        found[fill_disk] = 3
-    else:
+    if victims.hdfs is not None:
         found.update({kill_data_node: 6, pause_data_node: 5, kill_name_node: 3})
+    elif victims.store is not None:
+        found.update({kill_store: 6, pause_store: 3, spoil_requests: 5})
+        if victims.executors:
+            found[lose_hosts_of_executors] = 5
+    else:
+        found[fill_disk] = 3
     if victims.broker is not None:
         found.update({kill_broker: 7, pause_broker: 5})
     return found

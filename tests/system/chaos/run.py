@@ -22,7 +22,9 @@ from typing import Any
 from penstock.host.orphans import remove_scratch_folders
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs
+from tests.services.http_faults import FaultyHttp
 from tests.services.kafka import Broker
+from tests.services.versitygw import VersityServer, make_server
 from tests.system.chaos.faults import (
     ENDING,
     LEASE_S,
@@ -41,7 +43,7 @@ from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that
 from tests.system.recoverable import MOMENTS
 
-MODES = ("folder", "no folder", "hdfs", "kafka")
+MODES = ("folder", "no folder", "hdfs", "kafka", "s3")
 """Where checkpoints and logs lie, and with ``kafka``: on the disk, and brokers send the records."""
 
 RATE = 1000
@@ -58,9 +60,13 @@ CLEARED_S = HANG_S
 one's block server removes them, when nobody has had them for a minute."""
 
 ENDING_SHARE = 1 / 6
+ENDING_SHARE_S3 = 1 / 3
+LOST_SHARE = 2 / 3
 TWO_SHARE = 1 / 6
 IN_RECOVERY_SHARE = 1 / 3
-"""How many cycles end the driver, hurt two at once, and kill the driver again that is started."""
+"""How many cycles end the driver (on an object store: of how many ends the host is lost with all
+that it has, and not only the driver), hurt two at once, and kill the driver again that is started.
+"""
 
 
 @dataclass(frozen=True)
@@ -108,9 +114,12 @@ class Run:
         self._old: list[tuple[DriverProcess, float]] = []
         self._checkpoint = str(self.disk / "checkpoint")
         self._settings: dict[str, str] = {}
+        self._states: str | None = None
         self._kafka: dict[str, Any] = {}
         self._hdfs: Hdfs | None = None
         self._broker: Broker | None = None
+        self._store: VersityServer | None = None
+        self._way: FaultyHttp | None = None
         self._stopped = ""
         self.numbers: Feeder | KafkaSource
         self.plain: Feeder | KafkaSource
@@ -154,6 +163,8 @@ class Run:
             stack.callback(self._hdfs.stop)
             self._hdfs.start()
             self._checkpoint = self._hdfs.new_folder()
+        if self.piece.mode == "s3":
+            self._open_store(stack, services)
         if self.piece.mode == "kafka":
             self._broker = Broker(services)
             stack.callback(self._broker.stop)
@@ -184,7 +195,25 @@ class Run:
             "cluster" in self.piece.master,
             self._hdfs,
             self._broker,
+            self._store,
+            self._way,
         )
+
+    def _open_store(self, stack: ExitStack, services: Path) -> None:
+        """Start the store, and a way to it; set how all who are started find it."""
+        self._store = make_server(services)
+        stack.callback(self._store.stop)
+        self._store.start()
+        self._way = FaultyHttp(self._store.client_port, self.piece.seed)
+        stack.callback(self._way.close)
+        os.environ.update(self._store.environment(self._way.url))
+        self._checkpoint = f"{self._store.authority}/app"
+        # Spark saves states by itself: where it can, and where all hosts see it.
+        self._states = str(self.folder / "states-of-spark")
+        self._settings = {
+            "spark.penstock.receivers.perSlot": self._chance.choice(["1", "4"]),
+            "spark.local.dir": f"{self.folder}/tmp/spark",
+        }
 
     # -- lives -------------------------------------------------------------------------------------
 
@@ -226,7 +255,8 @@ class Run:
     def _do_harm(self, life: Life) -> list[str]:
         """Do one thing to it, or two at once; return their names."""
         mild = passing(self._victims)
-        if self.recoverable and self._chance.random() < ENDING_SHARE:
+        ending_share = ENDING_SHARE if self._store is None else ENDING_SHARE_S3
+        if self.recoverable and self._chance.random() < ending_share:
             fault = self._draw(ENDING)
         else:
             fault = self._draw(mild)
@@ -284,6 +314,7 @@ class Run:
             "state_s": 2 * BATCH_S,
             "rate": RATE,
             "checkpoint": self._checkpoint,
+            "rdd_folder": self._states,
             **{name: str(path) for name, path in self.results.paths.items()},
             "trigger": str(self.folder / "trigger"),
             "settings": {
@@ -298,6 +329,7 @@ class Run:
                 "spark.deploy.maxExecutorRetries": "-1",
                 "spark.task.maxFailures": "20",
                 "spark.stage.maxConsecutiveAttempts": "20",
+                **self._settings,
             },
             **more,
         }
@@ -312,13 +344,27 @@ class Run:
         return Life(driver, self._victims, self._details)
 
     def _bury(self, life: Life) -> None:
-        """From now on all that the driver left must end by itself."""
+        """From now on all that the driver left must end by itself; unless its host is lost."""
+        if self._store is not None and life.driver.process.returncode != 0:
+            if self._chance.random() < LOST_SHARE:
+                self._lose_host(life)
         self._old = [
             (driver, time.monotonic() if driver is life.driver else ended_s)
             for driver, ended_s in self._old
         ]
         with suppress(FileNotFoundError):
             (self.folder / "trigger").unlink()
+
+    def _lose_host(self, life: Life) -> None:
+        """Kill what is left of a driver, and remove all files that are not on the store."""
+        life.driver.close()
+        self.faults["lose host"] += 1
+        for folder in (self.memory, self.folder / "tmp"):
+            for path in folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def _check_old(self) -> None:
         for driver, ended_s in list(self._old):
@@ -384,6 +430,9 @@ class Run:
 
     def _files_below_checkpoint(self) -> list[tuple[str, int]]:
         """Return paths and sizes in bytes."""
+        if self._store is not None:
+            found = self._store.store().list(prefix="app").collect()
+            return [(each["path"], each["size"]) for each in found]
         if self._hdfs is None:
             found = [path for path in Path(self._checkpoint).rglob("*") if path.is_file()]
             return [(str(path), path.stat().st_size) for path in found]

@@ -1,0 +1,250 @@
+"""Two drivers on one prefix, of which one was paused in the middle of a request for two minutes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.tracker import ReceivedBlockTracker
+from penstock.wal import check, locate
+from tests.bounds import HANG_S
+from tests.services.http_faults import FaultyHttp
+from tests.services.object_stores import ObjectServer, make_server
+from tests.system.driver_process import ROOT
+from tests.system.ledger_driver import contents
+from tests.system.leftovers import await_that
+from tests.system.mounts import on_another_host
+
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(3600)]
+
+SEED = int(os.environ.get("PENSTOCK_PAIRS_SEED", "1"))
+PAIRS = int(os.environ.get("PENSTOCK_PAIRS", "200"))
+AT_ONCE = int(os.environ.get("PENSTOCK_PAIRS_AT_ONCE", "20"))
+PAUSE_S = 120.0
+
+IN_WORK = (("PUT", "segment-"), ("PUT", "%40000000000000000"), ("GET", ""), ("POST", ""), ("", ""))
+"""What is held: a method, and what the path has."""
+LET_GO = ("before the other begins", "while it begins", "when it writes", "when it goes on")
+
+
+class Driver:
+    """A `tests.system.ledger_driver` on a host of its own, as far as Penstock sees it."""
+
+    def __init__(self, address: str, name: str, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [*on_another_host(), sys.executable, "-m", "tests.system.ledger_driver", address, name],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.said: list[dict[str, Any]] = []
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._read, name=name)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.said.append(json.loads(line))
+                self._changed.notify_all()
+        with self._changed:
+            self.said.append({"what": "silent"})
+            self._changed.notify_all()
+
+    def all(self, what: str) -> list[dict[str, Any]]:
+        return [each for each in list(self.said) if each["what"] == what]
+
+    def await_that(self, holds: Callable[[], object], timeout_s: float = HANG_S) -> None:
+        with self._changed:
+            assert self._changed.wait_for(holds, timeout_s), self.said[-20:]
+
+    def go(self, count: int) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(f"go {count}\n")
+            self.process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    @property
+    def added(self) -> list[int]:
+        return [each["position"] for each in self.all("added")]
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.all("ended"))
+
+    @property
+    def why(self) -> str:
+        return str(self.all("ended")[0]["why"])
+
+    def close(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait(HANG_S)
+        self._thread.join(HANG_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectServer]:
+    made = make_server("s3", tmp_path / "store")
+    made.start()
+    yield made
+    made.stop()
+
+
+def pause_one(server: ObjectServer, number: int, pause_s: float) -> str:
+    """Pause a driver in the middle of a request, let another one take the ledger, and go on.
+
+    Returns:
+        What was done, and who won.
+    """
+    chance = random.Random(SEED * 10_000 + number)
+    address = f"{server.authority}/pair-{number}/ledger"
+    fs, path = locate(address)
+    with ExitStack() as stack:
+        way = FaultyHttp(server.client_port)
+        stack.callback(way.close)
+
+        def start(name: str, url: str = "") -> Driver:
+            driver = Driver(address, f"{name}-{number}", server.environment(url))
+            stack.callback(driver.close)
+            return driver
+
+        begins = chance.random() < 0.25
+        is_done = chance.random() < 0.5
+        method, text = ("", "") if begins else chance.choice(IN_WORK)
+        let_go = chance.choice(LET_GO)
+        before: list[Driver] = []
+        if begins:
+            earlier = start("earlier")
+            earlier.go(100)
+            earlier.await_that(lambda: earlier.all("done"))
+            earlier.close()
+            before.append(earlier)
+            way.hold(text, method, is_done=is_done, after=chance.randrange(20))
+        first = start("first", way.url)
+        first.go(100_000)
+        if not begins:
+            wanted = chance.randrange(5, 80)
+            first.await_that(lambda: len(first.added) >= wanted or first.has_ended)
+            way.hold(text, method, is_done=is_done, after=chance.randrange(3))
+        assert way.holds.wait(HANG_S), first.said[-5:]
+        if chance.random() < 0.5:
+            time.sleep(chance.random() * 0.05)
+        first.signal(signal.SIGSTOP)
+        paused_s = time.monotonic()
+        if let_go == LET_GO[0]:
+            way.let_go()
+            time.sleep(chance.random() * 0.2)
+        second = start("second")
+        if let_go == LET_GO[1]:
+            time.sleep(chance.uniform(0.5, 2.5))
+            way.let_go()
+        second.go(40)
+        second.await_that(lambda: second.all("done") or second.has_ended)
+        assert not second.has_ended, second.said[-5:]
+        if let_go == LET_GO[2]:
+            way.let_go()
+        acknowledged = first.added
+        time.sleep(max(0.0, paused_s + pause_s - time.monotonic()))
+        second.go(40)
+        first.signal(signal.SIGCONT)
+        if let_go == LET_GO[3]:
+            time.sleep(chance.random() * 0.1)
+            way.let_go()
+        both = (first, second)
+        await_that("one ends", lambda: any(each.has_ended for each in both), 180.0, told(both))
+        second.go(10)
+        winner = first if second.has_ended else second
+        loser = second if winner is first else first
+        if winner is second:
+            second.await_that(lambda: len(second.all("done")) == 3 or second.has_ended)
+        else:
+            assert begins, "who was replaced has replaced its successor"
+            goal = len(first.added) + 30
+            first.await_that(lambda: len(first.added) >= goal or first.has_ended)
+            first.signal(signal.SIGTERM)
+        assert "was taken over by" in loser.why or "was taken over: " in loser.why, loser.why
+        assert "pair-" in loser.why, loser.why
+        assert not loser.all("came back")
+        loser.process.wait(HANG_S)
+        assert loser.process.returncode == 1
+        assert not winner.has_ended, winner.why
+        winner.close()
+        # Nothing acknowledged is lost, and nothing is there twice.
+        drivers = [*before, first, second]
+        added = [position for each in drivers for position in each.added]
+        assert len(added) == len(set(added)), "acknowledged by two"
+        with_all = ReceivedBlockTracker.read(path, fs=fs)
+        found = contents(with_all)
+        assert found == list(range(len(found))), found
+        assert set(added) <= set(found), sorted(set(added) - set(found))
+        # What the winner went on from it has kept.
+        kept = winner.all("found")[-1]["positions"]
+        assert found[: len(kept)] == kept
+        if winner is second:
+            assert set(acknowledged) <= set(kept)
+        newest = max((each["position"] for each in winner.all("checkpoint")), default=-1)
+        assert int(with_all.checkpoint or b"-1") >= newest
+        assert not check(path, fs=fs).damages
+        held = f"{method or 'any'} {text}{' at the begin' if begins else ''}"
+        done = "done" if is_done else "not done"
+        return f"{held}, {done}, let go {let_go}: {loser.why.partition(': ')[0]}, " + (
+            "the second wins" if winner is second else "the first wins"
+        )
+
+
+def told(drivers: tuple[Driver, ...]) -> Callable[[], str]:
+    return lambda: "\n".join(str(each.said[-8:]) for each in drivers)
+
+
+def pause_many(server: ObjectServer, count: int, pause_s: float) -> None:
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        futures = [threads.submit(pause_one, server, n, pause_s) for n in range(count)]
+        failures = []
+        for number, future in enumerate(futures):
+            error = future.exception()
+            if error is not None:
+                failures.append(f"pair {number}: {type(error).__name__}: {error}")
+            print(number, failures[-1] if error else future.result(), flush=True)
+    assert not failures, f"{len(failures)} of {count}, seed {SEED}: " + "\n".join(failures)
+
+
+@pytest.fixture
+def environment(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("environment")
+def test_of_two_drivers_one_wins_and_nothing_is_doubled(server: ObjectServer) -> None:
+    pause_many(server, 12, 1.0)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("environment")
+def test_of_two_drivers_one_wins_after_a_pause_of_two_minutes(server: ObjectServer) -> None:
+    pause_many(server, PAIRS, PAUSE_S)
