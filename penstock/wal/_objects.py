@@ -312,7 +312,7 @@ class ObjectFileSystem:
 
     def list_folder(self, folder: str) -> list[str]:
         keys, folders = self.call(lambda: self.client.level(key_of(folder)))
-        if not keys and not folders:
+        if not keys and not folders and key_of(folder):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(folder))
         names = [os.path.basename(found) for found in folders]
         for key in keys:

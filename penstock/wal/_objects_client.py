@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.wal._answers import StorageAwayError
 from penstock.wal._errors import MissingClientError
@@ -39,8 +40,14 @@ _CONNECT_S = 5
 _PAGE = 1000
 _STATUS = re.compile(r"(?:non-2xx status code: |\(code: (?!404))(\d{3})")
 """Also of one deletion of many; where there is nothing of its name, that is no error."""
+_OF_MANY = re.compile(r"\(code: ([A-Z]\w+)\)")
+"""What S3 says of one deletion of many."""
 _SAID = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
-_CAUSE = re.compile(r'\b(?:message|error): "([^"]+)"|\bsource: (TimedOut)|\b(Invalid\w+)\(\s*(\w+)')
+_CAUSE = re.compile(
+    r'\b(?:message|error): "([^"]+)"|\bsource: (TimedOut)|\b(Invalid\w+)\(\s*(\w+)'
+    r"|hyper::Error\(\s*(\w+)"
+)
+_CERTIFICATE = re.compile(r"\bInvalidCertificate\((?:\s*Other\(\s*OtherError\()?\s*(\w+)")
 _NO_TOKEN = re.compile(r'token request.*?(?:"error_description": *"([^"]*)"|$)')
 _BUSY = frozenset({408, 409, 429})
 _REFUSED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
@@ -81,10 +88,16 @@ class ObjectsClient:
         if found is None:
             raise OSError(errno.EINVAL, f"it is not of the form {cloud.form}", name)
         _obstore(name)
+        for variable, value in os.environ.items():
+            # As a secret of Kubernetes has it that was made with `echo`.
+            if variable.startswith(cloud.prefix) and value != value.strip():
+                text = f"{variable} begins or ends with a blank or a line break"
+                raise OSError(errno.EINVAL, text, name)
         more = cloud.options(found, os.environ)
         for variable in cloud.endpoint_variables:
-            if endpoint := os.environ.get(variable):
-                if not re.match("https?://[^/]", endpoint):
+            endpoint = os.environ.get(variable)
+            if endpoint is not None:
+                if not _is_endpoint(endpoint):
                     text = f"{variable} is {endpoint!r}, and not of the form https://host:port"
                     raise OSError(errno.EINVAL, text, name)
                 more[cloud.endpoint_option] = endpoint.rstrip("/")
@@ -174,6 +187,15 @@ class ObjectsClient:
                 return
 
 
+def _is_endpoint(text: str) -> bool:
+    # What is none, the client panics at.
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def _common_folder(keys: Sequence[str]) -> str:
     return os.path.commonpath([os.path.dirname(key) for key in keys])
 
@@ -214,8 +236,10 @@ def _of_kind(error: BaseException, address: str) -> OSError:
     found = _STATUS.search(text)
     status = 0 if found is None else int(found[1])
     said = _SAID.search(text)
-    code = "" if said is None else said[1]
+    of_many = _OF_MANY.search(text)
+    code = said[1] if said is not None else of_many[1] if of_many is not None else ""
     is_cut_off = not status and ("HTTP error" in text or "timed out" in text)
+    certificate = _CERTIFICATE.search(details) if is_cut_off else None
     token = _NO_TOKEN.search(text)
     is_no_token = token is not None and 400 <= status < 500 and status not in _BUSY
     is_refused = status in (401, 403) or code in REFUSED_CODES or kind in _REFUSED_KINDS
@@ -228,6 +252,12 @@ def _of_kind(error: BaseException, address: str) -> OSError:
         text = f"these credentials are not taken: {token[1] or text}"
     elif said is not None:
         text = f"{code}: {html.unescape(said[2])}" + (f" (HTTP {status})" if status else "")
+    elif certificate is not None:
+        text = (
+            f"the store's certificate is not accepted: {certificate[1]}; a file of authorities can "
+            f"be named in the environment (SSL_CERT_FILE): {text}"
+        )
+        is_cut_off = False
     elif is_cut_off:
         causes = [" ".join(filter(None, cause)) for cause in _CAUSE.findall(details)]
         text = ": ".join([text, *causes[-1:]])

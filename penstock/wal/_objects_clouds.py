@@ -40,8 +40,10 @@ EXISTS_CODES = frozenset({"BlobAlreadyExists"})
 """A 409 that says none of these is of another request under way."""
 BUSY_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
 """What is said with another status, or within the answer to a deletion of many."""
-REFUSED_CODES = frozenset({"BlobImmutableDueToPolicy", "ExpiredToken", "InvalidToken"})
-"""What is said with another status than 401 and 403."""
+REFUSED_CODES = frozenset(
+    {"AccessDenied", "BlobImmutableDueToPolicy", "ExpiredToken", "InvalidToken"}
+)
+"""What is said with another status than 401 and 403, or within the answer to a deletion of many."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Cloud:
         condition: How a request says "create if absent".
         endpoint_option: What a store's endpoint is called in the client.
         endpoint_variables: The variables that name one; the first that is set holds.
+        prefix: How the names of its variables begin.
         credentials: The variables that give credentials, for errors.
         role: What an address is asked for on a host of the service that gives credentials.
         options: Gives the store's name, and what it is opened with besides.
@@ -70,6 +73,7 @@ class Cloud:
     condition: str
     endpoint_option: str
     endpoint_variables: tuple[str, ...]
+    prefix: str
     credentials: str
     role: re.Pattern[str]
     options: Callable[[re.Match[str], Environment], dict[str, Any]]
@@ -114,6 +118,7 @@ _CLOUDS = {
         condition="If-None-Match: *",
         endpoint_option="endpoint",
         endpoint_variables=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        prefix="AWS_",
         credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         role=re.compile(
             "latest/api/token|/latest/meta-data/|Missing (AccessKeyId|SecretAccessKey)"
@@ -128,6 +133,7 @@ _CLOUDS = {
         condition="x-goog-if-generation-match: 0",
         endpoint_option="base_url",
         endpoint_variables=("GOOGLE_BASE_URL", "STORAGE_EMULATOR_HOST"),
+        prefix="GOOGLE_",
         credentials="GOOGLE_APPLICATION_CREDENTIALS",
         role=re.compile("/computeMetadata/"),
         options=_google,
@@ -142,6 +148,7 @@ _CLOUDS = {
         condition="If-None-Match: *",
         endpoint_option="endpoint",
         endpoint_variables=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        prefix="AZURE_",
         credentials="AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_CONNECTION_STRING, or "
         "AZURE_CLIENT_ID with AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
         role=re.compile("/metadata/identity/"),

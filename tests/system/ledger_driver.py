@@ -8,7 +8,6 @@ number, as of a receiver that goes on after its last one.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import uuid

@@ -285,6 +285,17 @@ def test_the_log_on_a_server_against_the_model(server: ObjectServer) -> None:
     )
 
 
+def test_a_bucket_itself_can_hold_a_log_also_when_it_is_empty() -> None:
+    fs = in_memory()
+    assert fs.is_folder("/")
+    assert fs.list_folder("/") == []
+    with LogWriter.create("/log", fs=fs) as log:
+        log.append(1, b"a")
+    assert fs.list_folder("/") == ["log"]
+    with pytest.raises(FileNotFoundError):
+        fs.list_folder("/other")
+
+
 def test_a_store_that_ignores_conditions_is_refused() -> None:
     class Careless(ObjectsClient):
         def create(self, key: str, data: bytes) -> None:

@@ -22,6 +22,7 @@ from penstock.wal import (
 )
 from penstock.wal._objects_client import ObjectsClient
 from tests.services.ports import free_ports
+from tests.services.tls import certificate_of_host, tls_front
 
 
 def error(code: str, message: str = "as it says") -> str:
@@ -182,14 +183,27 @@ def test_a_condition_that_is_refused_is_no_work_of_another_writer_where_none_was
     assert raised(lambda: client.replace("key", b"data")).errno == errno.EIO
 
 
-def test_a_deletion_of_which_a_part_failed_is_made_again(store: Answering) -> None:
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        ("InternalError", Answer.AWAY),
+        ("SlowDown", Answer.AWAY),
+        # Of a key that may write and not delete.
+        ("AccessDenied", Answer.REFUSED),
+        ("InvalidArgument", Answer.OTHER),
+    ],
+)
+def test_a_deletion_of_which_a_part_failed_is_told_by_its_own_code(
+    store: Answering, code: str, answer: Answer
+) -> None:
     head = '<?xml version="1.0" encoding="UTF-8"?>'
-    failed = "<Error><Key>b</Key><Code>InternalError</Code><Message>again</Message></Error>"
+    failed = f"<Error><Key>b</Key><Code>{code}</Code><Message>as it says</Message></Error>"
     store.body = f"{head}<DeleteResult>{failed}</DeleteResult>"
     client = ObjectsClient.of_bucket(S3)
     said = raised(lambda: client.delete(["a", "b"]))
-    assert answer_of(said) is Answer.AWAY
-    assert "InternalError: again:" in str(said)
+    assert answer_of(said) is answer
+    assert code in str(said)
+    assert "as it says" in str(said)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +302,22 @@ def test_why_a_connection_fails_is_said(
     assert answer_of(said) is Answer.AWAY
 
 
+def test_a_certificate_that_is_not_accepted_is_said_at_once(
+    store: Answering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    certificate_of_host(tmp_path)
+    with tls_front(int(store.url.rpartition(":")[2]), tmp_path / "server.pem") as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://127.0.0.1:{port}")
+        said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
+        assert "certificate is not accepted: CaUsedAsEndEntity; " in str(said)
+        assert "SSL_CERT_FILE" in str(said)
+        assert answer_of(said) is Answer.OTHER
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
+        assert "error sending request: IncompleteMessage" in str(said)
+        assert answer_of(said) is Answer.AWAY
+
+
 def test_an_emulator_of_google_is_given_as_its_own_clients_take_it(
     store: Answering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,12 +326,42 @@ def test_an_emulator_of_google_is_given_as_its_own_clients_take_it(
     assert "STORAGE_EMULATOR_HOST is 'localhost:1', and not of the form https" in str(said)
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:9000", "http://", "s3.example.com"])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "127.0.0.1:9000",
+        "http://",
+        "s3.example.com",
+        "",
+        "ftp://host",
+        "http://host:x",
+        "http://:90",
+    ],
+)
 def test_an_endpoint_is_an_address_with_its_scheme(
     store: Answering, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     assert f"AWS_ENDPOINT_URL is {endpoint!r}" in str(raised(lambda: ObjectsClient.of_bucket(S3)))
+
+
+@pytest.mark.parametrize(
+    ("bucket", "variable"),
+    [
+        # Where the client would panic, and where the store would say that a signature is wrong.
+        (S3, "AWS_ACCESS_KEY_ID"),
+        (S3, "AWS_SECRET_ACCESS_KEY"),
+        (GOOGLE, "GOOGLE_BEARER_TOKEN"),
+        (AZURE, "AZURE_STORAGE_ACCOUNT_KEY"),
+    ],
+)
+def test_a_line_break_behind_a_credential_is_named(
+    store: Answering, monkeypatch: pytest.MonkeyPatch, bucket: str, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "value\n")
+    said = raised(lambda: ObjectsClient.of_bucket(bucket))
+    assert f"{variable} begins or ends with a blank or a line break: '{bucket}'" in str(said)
+    assert store.asked == 0
 
 
 def test_missing_credentials_are_said(store: Answering, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -345,9 +345,9 @@ class Run:
 
     def _bury(self, life: Life) -> None:
         """From now on all that the driver left must end by itself; unless its host is lost."""
-        if self._store is not None and life.driver.process.returncode != 0:
-            if self._chance.random() < LOST_SHARE:
-                self._lose_host(life)
+        is_killed = life.driver.process.returncode != 0
+        if self._store is not None and is_killed and self._chance.random() < LOST_SHARE:
+            self._lose_host(life)
         self._old = [
             (driver, time.monotonic() if driver is life.driver else ended_s)
             for driver, ended_s in self._old
