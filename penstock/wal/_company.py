@@ -24,6 +24,9 @@ class Company:
         interval_s: How often each comes, in seconds.
         wait_s: How long to wait for others at most; None: half of the interval.
         clock: Time.
+
+    Attributes:
+        wait_s: How long others are waited for at most, in seconds.
     """
 
     def __init__(
@@ -31,7 +34,7 @@ class Company:
     ) -> None:
         self._clock = clock
         self._interval_s = interval_s
-        self._wait_s = interval_s / 2 if wait_s is None else wait_s
+        self.wait_s = interval_s / 2 if wait_s is None else wait_s
         self._lock = threading.Lock()
         self._came_s: dict[Hashable, float] = {}
         self._there: set[Hashable] = set()
@@ -67,7 +70,7 @@ class Company:
             arrived: Notified of each that comes; held by the caller.
             is_enough: Tells whether no more are wanted.
         """
-        end_s = self._clock.monotonic_s() + self._wait_s
+        end_s = self._clock.monotonic_s() + self.wait_s
         due = self._due()
         while not is_enough() and self._are_missing(due):
             left_s = end_s - self._clock.monotonic_s()

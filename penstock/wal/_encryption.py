@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import mmap
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +38,7 @@ from crc32c import crc32c
 
 from penstock.errors import MissingPackageError
 from penstock.hkdf import derived_key
+from penstock.reused_memory import ReusedMemory
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._layout import (
     FLAG_ENCRYPTED,
@@ -233,7 +233,7 @@ class LogSealer:
 
     def __init__(self, cipher: LogCipher) -> None:
         self._cipher = cipher
-        self._buffer: mmap.mmap | None = None
+        self._memory = ReusedMemory()
         self.key_id = cipher.key_id
 
     def segment(self, number: int, owner: bytes) -> SegmentSealer:
@@ -244,10 +244,8 @@ class LogSealer:
         )
 
     def room(self, size: int) -> memoryview:
-        """Return page-aligned memory, which is the same each time."""
-        if self._buffer is None or len(self._buffer) < size:
-            self._buffer = mmap.mmap(-1, max(size, _SMALLEST_BUFFER))
-        return memoryview(self._buffer)[:size]
+        """Return page-aligned memory; the same as before once no write looks into it any more."""
+        return self._memory.take(max(size, _SMALLEST_BUFFER))[:size]
 
 
 class SegmentSealer:

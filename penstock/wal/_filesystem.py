@@ -29,7 +29,11 @@ _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class AppendFile(Protocol):
-    """A file that is being written. One thread writes; `sync` may come from another."""
+    """A file that is being written.
+
+    One thread writes, or as many at once as `FileSystem.writes_at_once` says; `sync` may come from
+    another.
+    """
 
     @property
     def direct(self) -> bool:
@@ -141,6 +145,11 @@ class FileSystem(Protocol):
 
         Then it needs no temporary name, and it is that write which raises `FileExistsError`.
         """
+        ...
+
+    @property
+    def writes_at_once(self) -> int:
+        """How many writes to a file may be under way, each behind the other's bytes."""
         ...
 
     def create(self, path: str, *, direct: bool) -> AppendFile:
@@ -282,6 +291,7 @@ class LocalFileSystem:
     """
 
     begins_at_once = False
+    writes_at_once = 1
 
     def create(self, path: str, *, direct: bool) -> LocalAppendFile:
         return LocalAppendFile(path, direct)

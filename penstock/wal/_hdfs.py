@@ -212,6 +212,7 @@ class HdfsFileSystem:
     """
 
     begins_at_once = False
+    writes_at_once = 1
 
     def __init__(self, authority: str, *, patience_s: float = PATIENCE_S) -> None:
         try:

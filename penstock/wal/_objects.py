@@ -8,12 +8,25 @@ another thing here than on a disk, and nowhere else:
 
 * **There is no append, so each part is made by "create if absent".** Anyone who writes at an offset
   at which something is already is refused by the store, not by a clock.
+* **Several writes are under way**, for a store takes as many at once as it is asked for, and its
+  answer takes long (`penstock.wal._writer`); what is large is cut into parts, which are made at
+  once. They are there in any order, and each is acknowledged when all before it are there. So what
+  is not yet, or never will be, is a *gap*: a part whose end is not the begin of another one. Of
+  what is behind a gap nothing was acknowledged, and none of it knows as committed what was to be in
+  the gap: to a reader, who finds zeros there, it is a torn tail. A gap of which a record behind it
+  knows is a part that was lost, and so damage.
 * **Fences.** An object of no bytes at the end of a file ends it: the next part would have its key.
-  `settle` puts one behind each segment of the writers before. A driver that was paused in the
-  middle of a write and comes back meets it, and what it wrote before the fence is read by its
-  successor. So an append was either acknowledged and is read, or it is refused. A fence stays when
-  its file is removed, for anyone who was paused may come back at any time; it is removed with the
-  log's folder.
+  `settle` puts one behind each segment of the writers before, and first a *plug*, an object of one
+  zero, into each of its gaps: into the gap itself, since what is behind a gap would be
+  acknowledged once it is filled; and no fence, for behind a part that was lost are others to be
+  read. A driver that was paused in the middle of some writes and comes back meets a plug or the
+  fence with the first of them that its successor has not read, and none behind that one is
+  acknowledged. So an append was either acknowledged and is read, or it is refused. A part that
+  comes later is behind a plug or the fence, and void. Plugs and fences stay when their file is
+  removed, for anyone who was paused may come back at any time; they are removed with the log's
+  folder.
+* A writer whose own write failed puts a fence in its place (`truncate`), which hides the parts
+  behind it, also those that come later.
 * **Epochs.** Who writes a log is said by the newest of the objects ``LOCK@<epoch>``, made by
   "create if absent"; epochs never go back. The order is that of HDFS (`penstock.wal._hdfs`):
   the newcomer takes the epoch, begins a segment, fences all before it, and only then reads; a new
@@ -41,9 +54,10 @@ refused (`ObjectFileSystem.check_conditions`).
 While the store cannot be reached or asks for less (503, 429), calls wait and ask again until
 `patience_s` is over, as for HDFS.
 
-Requests: an append is one PUT (many appends share one, by group commit); a new segment one PUT, two
-LIST and two GET; opening a file one LIST for a thousand parts; a read one GET for each part that it
-touches, several at a time; removing a file one LIST and two DELETE.
+Requests: an append is one PUT (many appends share one, by group commit), above 8 MiB several; none
+is a multipart upload, so none is left unfinished; a new segment one PUT, two LIST and two GET;
+opening a file one LIST for a thousand parts, and one more while there is a gap; a read one GET for
+each part that it touches, several at a time; removing a file one LIST and two DELETE.
 
 Receivers of one process share a log, and so its writes (`penstock.blockstore.process_log`).
 
@@ -172,6 +186,7 @@ _FENCE_TRIES = 1000
 _DELETED_AT_ONCE = 1000
 _DIGITS = 15
 _LOST = -1
+_PLUG = bytes(1)
 
 
 class ConditionsIgnoredError(OSError):
@@ -214,7 +229,9 @@ class ObjectFileSystem:
     """
 
     begins_at_once = True
+    writes_at_once = 8
     reads_at_once = 16
+    part_bytes = 8 << 20
 
     def __init__(
         self, client: ObjectsClient, authority: str, *, patience_s: float = PATIENCE_S
@@ -250,6 +267,9 @@ class ObjectFileSystem:
             if not parts.begins or parts.is_fenced:
                 return
             try:
+                # The fence last: it says that it is done.
+                for gap in parts.gaps:
+                    self.make(self.part_key(path, gap), _PLUG)
                 self.make(self.part_key(path, parts.size), b"")
             except FileExistsError:
                 continue  # Its writer was quicker: what it wrote is a part of the file.
@@ -259,9 +279,10 @@ class ObjectFileSystem:
     def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
         """Put a fence at a place, where a part must begin or end: a late request is refused there.
 
-        What is behind it is removed, the last parts first, if it is settled. Otherwise it stays,
-        and is void by the header of the next segment: who was replaced would remove here what its
-        successor has read.
+        What begins there or behind it is removed, the last parts first, if it is settled. Otherwise
+        a part that begins there stays, with what is behind it, and is void by the header of the
+        next segment: who was replaced would remove here what its successor has read. Where none
+        begins nobody has read what is behind it, and it is void by the fence.
         """
         for _ in range(_FENCE_TRIES):
             parts = self.parts(path)
@@ -269,15 +290,20 @@ class ObjectFileSystem:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.address(path))
             ends = map(operator.add, parts.begins, parts.sizes)
             is_place = size in (*parts.begins[1:], *ends, parts.size)
-            if not is_place or (parts.size > size and not is_settled):
+            if not is_place or (size in parts.begins and not is_settled):
                 raise OSError(errno.EOPNOTSUPP, "an object is not cut", self.address(path))
-            for begin in reversed(parts.begins):
-                if begin >= size:
-                    self._delete([self.part_key(path, begin)])
+            if is_settled:
+                self._delete_from_end([self.part_key(path, at) for at in parts.begins if at > size])
             if parts.size == size and parts.is_fenced:
                 return
+            key = self.part_key(path, size)
+            if size in parts.begins:
+                # At once: what it stands in the way of could come in between.
+                self.call(partial(self.client.replace, key, b""))
+                return
             with contextlib.suppress(FileExistsError):
-                self.make(self.part_key(path, size), b"")
+                self.make(key, b"")
+                return
         raise StorageAwayError("another process writes it, and does not end", self.address(path))
 
     def sync_file(self, path: str) -> None:
@@ -308,7 +334,7 @@ class ObjectFileSystem:
         first = self.part_key(path, 0)
         found = self._list(path)
         self._delete([key for key, _ in found if key == first])
-        self._delete([key for key, size in found if key != first and size])
+        self._delete([key for key, size in found if key != first and size > len(_PLUG)])
 
     def list_folder(self, folder: str) -> list[str]:
         keys, folders = self.call(lambda: self.client.level(key_of(folder)))
@@ -386,7 +412,7 @@ class ObjectFileSystem:
         keys += [key for key, _ in self.call(lambda: list(self.client.keys(key_of(path))))]
         self._delete(keys)
 
-    def make(self, key: str, data: bytes) -> None:
+    def make(self, key: str, data: bytes | memoryview) -> None:
         """Make an object that no other writer makes with these bytes; return when it is there.
 
         Raises:
@@ -452,31 +478,31 @@ class ObjectFileSystem:
 
     def parts(self, path: str) -> Parts:
         """Return what a file consists of."""
-        before: Parts | None = None
-        while True:
-            found = self._parts(path)
-            # What is made while a list is read may be in it without what was made before.
-            if found.first_hole is None or (before and found.first_hole == before.first_hole):
-                return found
-            before = found
+        found = self._parts(path)
+        # What is made while a list is read may be in it without what was made before. So a gap is
+        # one that was there before, too; from another one on it is not known what there is.
+        return self._parts(path, known=found.size) if found.gaps else found
 
-    def _parts(self, path: str) -> Parts:
+    def _parts(self, path: str, known: int | None = None) -> Parts:
         begins: list[int] = []
         sizes: list[int] = []
+        gaps: list[int] = []
         size = 0
-        hole: int | None = None
         for key, length in self._list(path):
             begin = _split(key)[1]
             if begin is None or begin < size or (begin and not begins):
                 break  # It has no name.
-            if begin > size and hole is None:
-                hole = size
+            if begin > size:
+                if known is not None and size >= known:
+                    break
+                if sizes[-1] != len(_PLUG):
+                    gaps.append(size)
             if not length:
-                return Parts(begins, sizes, begin, is_fenced=True, first_hole=hole)
+                return Parts(begins, sizes, begin, gaps, is_fenced=True)
             begins.append(begin)
             sizes.append(length)
             size = begin + length
-        return Parts(begins, sizes, size, is_fenced=False, first_hole=hole)
+        return Parts(begins, sizes, size, gaps, is_fenced=False)
 
     def keys_of(self, path: str) -> list[str]:
         """Return the keys of all objects of a file, in order."""
@@ -507,9 +533,16 @@ class ObjectFileSystem:
             [
                 key
                 for key, size, name, begin in parts
-                if size and begin and name not in named and os.path.dirname(key) == prefix
+                if begin
+                and name not in named
+                and os.path.dirname(key) == prefix
+                and size > len(_PLUG)
             ]
         )
+
+    def _delete_from_end(self, keys: Sequence[str]) -> None:
+        for key in reversed(keys):
+            self._delete([key])
 
     def _delete(self, keys: Sequence[str]) -> None:
         for at in range(0, len(keys), _DELETED_AT_ONCE):
@@ -523,8 +556,9 @@ class Parts:
         begins: Where its parts begin.
         sizes: Their bytes.
         size: Its bytes.
+        gaps: Where a part ends and none begins, though there are some behind it; but not where
+            a plug is.
         is_fenced: No one can write to it any more.
-        first_hole: Where the first part that is lost began, None when none is.
     """
 
     def __init__(
@@ -532,15 +566,15 @@ class Parts:
         begins: list[int],
         sizes: list[int],
         size: int,
+        gaps: list[int],
         *,
         is_fenced: bool,
-        first_hole: int | None = None,
     ) -> None:
         self.begins = begins
         self.sizes = sizes
         self.size = size
+        self.gaps = gaps
         self.is_fenced = is_fenced
-        self.first_hole = first_hole
 
 
 def key_of(path: str) -> str:
@@ -556,9 +590,9 @@ def _split(key: str) -> tuple[str, int | None]:
 
 
 class ObjectAppendFile:
-    """A file that is being written, one object for each write. After a failure it takes no more.
+    """A file that is being written, in objects of some MiB. After a failure it takes no more.
 
-    `_lock` is held by each write.
+    Writes may come from several threads, and be done in any order. `_lock` guards its size.
     """
 
     direct = False
@@ -576,26 +610,42 @@ class ObjectAppendFile:
         """Do nothing."""
 
     def write(self, offset: int, buffers: Sequence[Buffer], *, sync: bool) -> None:
+        # What a slow store has not read yet does not change while it does.
         data = b"".join(buffers)
         if not data:
             return
+        self.sync()
+        try:
+            self._make(offset, data)
+        except BaseException as error:
+            with self._lock:
+                self._is_broken = True
+            if not isinstance(error, FileExistsError) or not offset:
+                raise
+            text = "the log was taken over: another process has ended this segment"
+            raise OSError(errno.ESTALE, text, self._fs.address(self._path)) from error
         with self._lock:
-            if offset != self._size or self._is_broken:
-                text = f"objects are written at the end, not at {offset}"
-                raise OSError(errno.ESPIPE, text, self._fs.address(self._path))
-            self._is_broken = True
-            try:
-                self._fs.make(self._fs.part_key(self._path, offset), data)
-            except FileExistsError as error:
-                if not offset:
-                    raise
-                text = "the log was taken over: another process has ended this segment"
-                raise OSError(errno.ESTALE, text, self._fs.address(self._path)) from error
-            self._size += len(data)
-            self._is_broken = False
+            self._size = max(self._size, offset + len(data))
+
+    def _make(self, offset: int, data: bytes) -> None:
+        """Make the parts of a write, at once; return or raise when none of them is under way."""
+        view, size = memoryview(data), self._fs.part_bytes
+
+        def make(begin: int) -> None:
+            key = self._fs.part_key(self._path, offset + begin)
+            self._fs.make(key, view[begin : begin + size])
+
+        begins = range(0, len(data), size)
+        if len(begins) == 1:
+            make(0)
+            return
+        threads_wanted = min(self._fs.writes_at_once, len(begins))
+        with ThreadPoolExecutor(threads_wanted, "penstock-object-writes") as threads:
+            for done in [threads.submit(make, begin) for begin in begins]:
+                done.result()
 
     def sync(self) -> None:
-        """Do nothing but say what broke: `write` returns when its object is there."""
+        """Do nothing but say what broke: `write` returns when its objects are there."""
         with self._lock:
             if self._is_broken:
                 text = "an earlier write failed"

@@ -118,7 +118,7 @@ class ObjectsClient:
             )
         return cls(store, name, asked)
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: bytes | memoryview) -> None:
         """Make an object of which there must be none.
 
         Raises:

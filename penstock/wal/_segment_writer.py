@@ -1,7 +1,7 @@
 """One segment that is being written: its creation, its records, its end.
 
-Not thread-safe: the writer's leader owns it, only `sync` may come from another thread. After a
-call has raised, a segment takes no more records; see `LogWriter` for what happens then.
+Not thread-safe: the writer's leader owns it, only `sync` and `put` may come from other threads.
+After a call has raised, a segment takes no more records; see `LogWriter` for what happens then.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ class AppendUnit:
         slot: The slot it is in, for an append without a copy.
         places: Filled in when it is written.
         error: Filled in when it failed.
-        done: True when either has happened. Guarded by the writer's lock.
+        taken: Somebody writes it, or has. Guarded by the writer's lock, as is:
+        done: True when it was acknowledged or has failed.
         thread: Whose it is.
     """
 
@@ -88,15 +89,34 @@ class AppendUnit:
     slot: memoryview | None = None
     places: list[RecordPlace] = field(default_factory=list)
     error: BaseException | None = None
+    taken: bool = False
     done: bool = False
     thread: int = field(default_factory=threading.get_ident)
+
+
+@dataclass(frozen=True)
+class PlacedRun:
+    """Units that have their places in a segment and are not written yet.
+
+    Attributes:
+        pieces: What to write where.
+        end: The offset behind it.
+        next_sequence: The sequence after its last record.
+    """
+
+    pieces: Sequence[tuple[int, list[Buffer]]]
+    end: int
+    next_sequence: int
 
 
 class SegmentWriter:
     """The open segment of a log. Built by `create` only.
 
+    A run is placed, put, and then acknowledged; the next ones may be placed and put before, and are
+    acknowledged behind it.
+
     Attributes:
-        end: Where its records end.
+        end: Where its records end, of those that were acknowledged.
         forced_end: Up to where they are known to be on the disk.
         sync_failed: A sync of what is behind `forced_end` failed. The system may have dropped it
             and count it as forced, so that one more sync proves nothing: it is not tried.
@@ -124,6 +144,9 @@ class SegmentWriter:
         self._sealer = sealer
         self._file_lock = threading.Lock()
         self._closed = False
+        self._placed_end = end
+        self._placed_sequence = header.first_sequence
+        self._counting = threading.Lock()
         self.path = path
         self.number = header.number
         self.first_sequence = header.first_sequence
@@ -204,20 +227,30 @@ class SegmentWriter:
 
     def fits(self, size: int) -> bool:
         """Return whether an append of that size leaves room for the end of the segment."""
-        return self.end + size + _end_size(self._alignment) <= self._capacity
+        return self._placed_end + size + _end_size(self._alignment) <= self._capacity
 
-    def write(self, units: Sequence[AppendUnit], *, committed: int, sync: bool) -> None:
-        """Write units behind the last record and fill in their places.
+    def place(self, units: Sequence[AppendUnit], *, committed: int) -> PlacedRun:
+        """Give units their places behind the last record.
 
         Args:
             units: What to write; together they must fit.
             committed: Highest committed sequence, for the record headers.
+        """
+        pieces, end, sequence = self._place(units, committed)
+        self._placed_end, self._placed_sequence = end, sequence
+        return PlacedRun(pieces, end, sequence)
+
+    def put(self, run: PlacedRun, *, sync: bool) -> None:
+        """Write a run, from any thread.
+
+        Args:
+            run: What to write.
             sync: Return only when all that was written so far is on the disk.
 
         Raises:
             OSError: Nothing of it may be taken as written.
         """
-        pieces, end, sequence = self._place(units, committed)
+        pieces = run.pieces
         if len(pieces) == 1 or self._file.forces_writes:
             # What is forced anyway is written at once: one behind the other they lie as it is.
             buffers = [buffer for _, some in pieces for buffer in some]
@@ -227,11 +260,14 @@ class SegmentWriter:
                 self._put(offset, buffers, sync=False)
             if sync:
                 self.sync()
-        self.record_count += sequence - self.next_sequence
-        self.end = end
+
+    def acknowledge(self, run: PlacedRun, *, sync: bool) -> None:
+        """Take a run that was put as the segment's: all before it are."""
+        self.record_count += run.next_sequence - self.next_sequence
+        self.end = run.end
         if sync or self._file.forces_writes:
-            self.forced_end = end
-        self.next_sequence = sequence
+            self.forced_end = run.end
+        self.next_sequence = run.next_sequence
 
     def _place(
         self, units: Sequence[AppendUnit], committed: int
@@ -243,13 +279,13 @@ class SegmentWriter:
         """
         if self._sealer is not None:
             return self._sealer.place(
-                units, self.end, self.next_sequence, committed, self._alignment
+                units, self._placed_end, self._placed_sequence, committed, self._alignment
             )
         pieces: list[tuple[int, list[Buffer]]] = []
         run: list[Buffer] | None = None
         number, owner, mask = self.number, self._owner, self._alignment - 1
-        offset = self.end
-        sequence = self.next_sequence
+        offset = self._placed_end
+        sequence = self._placed_sequence
         for unit in units:
             if unit.slot is not None:
                 record = unit.records[0]
@@ -370,9 +406,10 @@ class SegmentWriter:
             self._file.close()
 
     def _account_sync(self, seconds: float) -> None:
-        self.syncs += 1
-        self.sync_seconds_total += seconds
-        self.sync_seconds_max = max(self.sync_seconds_max, seconds)
+        with self._counting:
+            self.syncs += 1
+            self.sync_seconds_total += seconds
+            self.sync_seconds_max = max(self.sync_seconds_max, seconds)
         if seconds > _SLOW_SYNC_S:
             _limited_log.log(
                 f"slow disk: forcing a write to {self.path} took {seconds:.2f} s",

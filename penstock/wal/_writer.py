@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
@@ -33,6 +36,7 @@ from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (
     AppendUnit,
+    PlacedRun,
     SegmentWriter,
     UnitRecord,
 )
@@ -52,17 +56,27 @@ class LogWriter:
 
     *Group commit.* An append puts its records into a queue. Anyone who finds no leader becomes it:
     it takes what the queue holds, writes it with one write and one sync, and wakes the others.
-    So there is one write at a time, records are in the order in which they were queued, and the
-    disk forces as many appends at once as came in meanwhile. With a `Company` the leader first
-    waits, within bounds, for those that are about to come.
+    So records are in the order in which they were queued, and the disk forces as many appends at
+    once as came in meanwhile. With a `Company` the leader first waits, within bounds, for those
+    that are about to come.
+
+    *Several writes under way.* On a disk there is one write at a time. Where a file takes more
+    (`FileSystem.writes_at_once`), the leader gives its turn away once its run has its place, and
+    then writes. Another one begins while the queue holds as much as one write takes, or, with a
+    `Company`, its time has come: waiting for answers must neither hold up the bytes nor the next
+    flush, and small appends share a write as ever. Each is acknowledged when it and all before it
+    are there. When one fails, so do those behind it, and nobody writes until all of them are over:
+    what they may leave in the segment is behind a place that was never written. Who is to end a
+    segment waits for all of them, too.
 
     *After a failure* nothing of the failed write is trusted. The appends in it raise, the
     segment ends before them, and the next append begins a new segment whose header says so: what
     a failed write may have left in the old one never comes back once a later append succeeded.
     Until then an append that raised may or may not be found by a reader.
 
-    `_turn` guards the queue, the leadership, `_closed`, `_background_error` and the numbers of
-    `statistics`. What belongs to the open segment belongs to the leader.
+    `_turn` guards the queue, the leadership, what is under way, `_closed`, `_background_error`, the
+    numbers of `statistics`, and what of the open segment is acknowledged. What else belongs to the
+    open segment belongs to the leader.
     """
 
     def __init__(
@@ -92,8 +106,13 @@ class LogWriter:
         self._arrived = threading.Condition(turn)
         self._queue: list[AppendUnit] = []
         self._leader: threading.Thread | None = None
+        # In order; only the first can be acknowledged.
+        self._under_way: deque[_Write] = deque()
+        self._begun_s = 0.0
         self._closed = False
         self._distrusted: SegmentWriter | None = None
+        # That of them of which a write failed.
+        self._broken: SegmentWriter | None = None
         self._last_sequence = 0
         self._committed = 0
         self._synced = 0
@@ -344,12 +363,14 @@ class LogWriter:
                     self._queue.remove(unit)
                     self._served(unit)
                 raise
-        if leads:
+        while leads:
             try:
-                while not unit.done:
-                    self._write_queued()
+                self._write_queued()
             finally:
                 self._give_turn_back()
+            with self._turn:
+                # What was queued before it may have filled the write.
+                leads = self._wait_for_turn(unit)
         if unit.error is not None:
             raise unit.error
         return unit.places
@@ -378,14 +399,27 @@ class LogWriter:
         """
         end = time.monotonic() + self._options.stall_timeout_s
         while unit is None or not unit.done:
-            if self._leader is None:
+            now = time.monotonic()
+            due = now if unit is None else self._due_s(unit)
+            if self._leader is None and due <= now:
                 self._leader = threading.current_thread()
                 return True
-            left = end - time.monotonic()
-            if left <= 0:
+            if end <= now:
                 raise self._stalled(what)
-            self._turn.wait(left)
+            self._turn.wait(end - now if self._leader is not None else min(end, due) - now)
         return False
+
+    def _due_s(self, unit: AppendUnit) -> float:
+        """Return when the owner of a unit may write, beside the writes that are under way."""
+        if unit.taken:
+            return math.inf
+        if not self._under_way:
+            return 0.0
+        if len(self._under_way) >= self._fs.writes_at_once:
+            return math.inf
+        if self._has_enough():
+            return 0.0
+        return math.inf if self._company is None else self._begun_s + self._company.wait_s
 
     def _stalled(self, what: str) -> LogWriteError:
         waited = f"waited {self._options.stall_timeout_s:.1f} s for {what}"
@@ -393,8 +427,9 @@ class LogWriter:
 
     def _give_turn_back(self) -> None:
         with self._turn:
-            self._leader = None
-            self._turn.notify_all()
+            if self._leader is threading.current_thread():
+                self._leader = None
+                self._turn.notify_all()
 
     @contextlib.contextmanager
     def _lead(self, what: str) -> Iterator[None]:
@@ -408,31 +443,61 @@ class LogWriter:
     # What the leader does
 
     def _write_queued(self) -> None:
-        """Write one run: what is queued and fits together into one segment."""
+        """Write one run: what is queued and fits together into one segment.
+
+        The turn may have been given away when it returns.
+        """
         with self._turn:
             if self._company is not None and not self._closed:
                 self._company.wait_for(self._arrived, self._has_enough)
-            units = self._take_run()
-        error: BaseException | None = None
+            write = _Write(self._take_run())
+            self._under_way.append(write)
         try:
-            self._write_run(units)
+            self._place(write)
+            if self._fs.writes_at_once > 1:
+                self._give_turn_back()
+            write.put(sync=self._always)
         except BaseException as caught:  # noqa: BLE001 - it goes to every caller whose unit it broke
-            error = caught
-            self._chain.abandon()
+            write.error = caught
+        error = write.error
         with self._turn:
-            if error is None:
-                self._writes += 1
-                self._records += sum(len(unit.records) for unit in units)
-                self._bytes += sum(unit.size for unit in units)
-            else:
-                self._failures += 1
-            for unit in units:
-                unit.error = self._own_error(error)
-                unit.done = True
-                self._served(unit)
+            if error is not None and write.segment is None:
+                # It may have been in ending the one before.
+                self._distrusted = self._chain.open
+            write.is_over = True
+            while self._under_way and self._under_way[0].is_over:
+                self._end(self._under_way.popleft())
             self._turn.notify_all()
+            if self._leader is None and self._broken is not None and not self._under_way:
+                self._leader = threading.current_thread()
+        if self._leader is threading.current_thread():
+            self._leave_distrusted()
         if error is not None and not isinstance(error, (OSError, WalError)):
             raise error
+
+    def _end(self, write: _Write) -> None:
+        """Acknowledge a write that is over, or have it fail; with `_turn` held, in their order."""
+        segment, run = write.segment, write.run
+        if write.error is None and segment is not None and segment is self._broken:
+            write.error = OSError(errno.EIO, "a write before it failed", self._address)
+        if segment is not None and run is not None and write.error is None:
+            segment.acknowledge(run, sync=self._always)
+            last = self._last_sequence = segment.next_sequence - 1
+            if self._always:
+                self._synced = last
+            if self._options.sync is not SyncPolicy.INTERVAL:
+                self._committed = last
+            self._writes += 1
+            self._records += sum(len(unit.records) for unit in write.units)
+            self._bytes += sum(unit.size for unit in write.units)
+        else:
+            self._failures += 1
+            if segment is not None:
+                self._distrusted = self._broken = segment
+        for unit in write.units:
+            unit.error = self._own_error(write.error)
+            unit.done = True
+            self._served(unit)
 
     def _served(self, unit: AppendUnit) -> None:
         if self._company is not None:
@@ -453,31 +518,46 @@ class LogWriter:
                 count += 1
         units = self._queue[:count]
         del self._queue[:count]
+        for unit in units:
+            unit.taken = True
         return units
 
-    def _write_run(self, units: list[AppendUnit]) -> None:
-        size = sum(unit.size for unit in units)
-        self._leave_distrusted()
+    def _place(self, write: _Write) -> None:
+        """Give a run its place, in a new segment if need be."""
+        size = sum(unit.size for unit in write.units)
+        self._leave_distrusted(write)
         segment = self._chain.open
         if segment is not None and (not segment.fits(size) or self._chain.is_old(segment)):
-            self._finish_segment()
+            self._finish_segment(write)
         segment = self._chain.open
         if segment is None:
             segment = self._begin_segment(size)
-        segment.write(units, committed=self._committed, sync=self._always)
-        last = segment.next_sequence - 1
         with self._turn:
-            self._last_sequence = last
-            if self._always:
-                self._synced = last
-            if self._options.sync is not SyncPolicy.INTERVAL:
-                self._committed = last
+            # A write before may have failed by now: then this one fails, too.
+            write.segment = segment
+            committed = self._committed
+            self._begun_s = time.monotonic()
+        write.run = segment.place(write.units, committed=committed)
 
-    def _leave_distrusted(self) -> None:
-        """Take no more records into a segment whose sync in the background failed."""
+    def _wait_for_others(self, write: _Write | None) -> None:
+        """Wait until what is under way is over, but for a write that has no place yet."""
+        end = time.monotonic() + self._options.stall_timeout_s
         with self._turn:
-            distrusted, self._distrusted = self._distrusted, None
-        if distrusted is not None and distrusted is self._chain.open:
+            while self._under_way and self._under_way[0] is not write:
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise self._stalled("earlier writes")
+                self._turn.wait(left)
+
+    def _leave_distrusted(self, write: _Write | None = None) -> None:
+        """Take no more records into a segment of which a write or a sync failed."""
+        distrusted = self._distrusted
+        if distrusted is None:
+            return
+        self._wait_for_others(write)
+        with self._turn:
+            self._distrusted = self._broken = None
+        if distrusted is self._chain.open:
             self._chain.abandon()
 
     def _begin_segment(self, needed: int) -> SegmentWriter:
@@ -494,8 +574,10 @@ class LogWriter:
             raise
         return segment
 
-    def _finish_segment(self) -> None:
+    def _finish_segment(self, write: _Write | None = None) -> None:
         """Commit what is in the open segment, and close it."""
+        self._wait_for_others(write)
+        self._leave_distrusted(write)
         if self._options.sync is SyncPolicy.INTERVAL:
             self._sync_segment()
         self._chain.finish(committed=self._committed)
@@ -563,6 +645,7 @@ class LogWriter:
         with self._lead("a roll"):
             with self._turn:
                 self._check_usable()
+            self._wait_for_others(None)
             self._leave_distrusted()
             if self._chain.open is not None and not self._chain.open.record_count:
                 return
@@ -599,6 +682,9 @@ class LogWriter:
                     raise self._stalled("the last sync")
             while self._queue:
                 self._write_queued()
+                self._give_turn_back()
+                with self._turn:
+                    self._wait_for_turn(None, "the end of appends under way")
             self._leave_distrusted()
             try:
                 self._finish_segment()
@@ -668,6 +754,30 @@ class LogWriter:
                 self._background_error = error
                 self._distrusted = segment
                 self._failures += 1
+
+
+@dataclass(eq=False)
+class _Write:
+    """A run that is under way.
+
+    Attributes:
+        units: What is written.
+        segment: Where to, once it is known.
+        run: Its place there.
+        error: Why it failed.
+        is_over: Nothing reads what is written any more. Guarded by the writer's lock.
+    """
+
+    units: list[AppendUnit]
+    segment: SegmentWriter | None = None
+    run: PlacedRun | None = None
+    error: BaseException | None = None
+    is_over: bool = False
+
+    def put(self, *, sync: bool) -> None:
+        assert self.segment is not None
+        assert self.run is not None
+        self.segment.put(self.run, sync=sync)
 
 
 def _check_kind(kind: int) -> None:

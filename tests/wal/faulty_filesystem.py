@@ -125,6 +125,7 @@ class FaultyFileSystem:
     """
 
     begins_at_once = False
+    writes_at_once = 1
 
     def __init__(self, seed: int = 0, *, direct: bool = False, is_hdfs: bool = False) -> None:
         self.chance = random.Random(seed)

@@ -37,7 +37,7 @@ class FaultyObjects(ObjectsClient):
         self.chance = random.Random(seed)
         self.answers_lost = 0.0
         self.not_done = 0.0
-        self.late: list[tuple[str, bytes]] = []
+        self.late: list[tuple[str, bytes | memoryview]] = []
         self.calls: Counter[str] = Counter()
         self.failures: list[int] = []
         self.crash_after: int | None = None
@@ -81,7 +81,7 @@ class FaultyObjects(ObjectsClient):
     def _is_not_done(self) -> bool:
         return (self.dead and self.chance.random() < 0.5) or self.chance.random() < self.not_done
 
-    def create(self, key: str, data: bytes) -> None:
+    def create(self, key: str, data: bytes | memoryview) -> None:
         self._begin("create")
         if self.failures:
             number = self.failures.pop()
