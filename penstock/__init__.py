@@ -23,7 +23,7 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.continuous`: functions that are given records as they come: their tasks, epochs and
   sinks.
 * `penstock.tracker`: the driver's ledger of received blocks, the receivers' states and placement.
-* `penstock.rates`: estimators of the rate that anyone who processes records can do.
+* `penstock.rates`: how fast each receiver may be: whose limit holds, groups, estimators.
 * `penstock.host`: what runs receivers, no matter who takes their blocks: checks, durability, start,
   end.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.

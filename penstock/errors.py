@@ -32,6 +32,10 @@ class IllegalStateError(PenstockError):
     """An operation was called in a state that does not allow it."""
 
 
+class StreamGraphError(PenstockError, ValueError):
+    """The streams of a program do not make up a graph that can run."""
+
+
 class SettingError(PenstockError, ValueError):
     """A setting has an unknown key or a value that is not accepted.
 

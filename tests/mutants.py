@@ -337,7 +337,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make mutants ARGS=…", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--room", help="a folder of penstock/, as wal or streaming/rates")
+    what.add_argument("--room", help="a folder of penstock/, as wal or rates")
     what.add_argument("--file", help="one file of penstock/")
     parser.add_argument("--sample", type=int, help="so many of them; all without it")
     parser.add_argument("--seed", type=int, default=0, help="chooses the sample")

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._html import table_of
+from penstock.rates import StreamRate
 from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
 _STALE_S = 5.0
@@ -108,13 +110,6 @@ class ReceiverReading:
     waits: ReceiverWaits | None
     at_s: float
 
-    def limited_by(self, records: str, in_bytes: str) -> ReceiverWaits | None:
-        """Return the waits with the name of whose limit of records and of bytes is in force."""
-        if self.waits is None:
-            return None
-        names = {"records": records, "bytes": in_bytes}
-        return replace(self.waits, limit=names.get(self.waits.limit, self.waits.limit))
-
 
 class ReceiverReadings:
     """The last reading of each receiver. `_lock` guards it; any thread may come."""
@@ -175,6 +170,25 @@ class ReceiverReadings:
                 for stream_id, (_, reading) in self._last.items()
                 if now_s - reading.at_s <= _STALE_S
             }
+
+    def waits(self, rate_of: Callable[[int], StreamRate], now_s: float) -> dict[int, ReceiverWaits]:
+        """Return what each receiver that was heard of lately waits for, by stream.
+
+        Args:
+            rate_of: Returns the rate of a stream.
+            now_s: By the driver's monotonic clock.
+        """
+        return {
+            stream_id: _named(reading.waits, rate_of(stream_id))
+            for stream_id, reading in self.readings(now_s).items()
+            if reading.waits is not None
+        }
+
+
+def _named(waits: ReceiverWaits, rate: StreamRate) -> ReceiverWaits:
+    """Return waits with the name of whose limit of records or of bytes is in force."""
+    names = {"records": rate.source.value, "bytes": rate.byte_source.value}
+    return replace(waits, limit=names.get(waits.limit, waits.limit))
 
 
 def _waits(before: PipeReading, after: PipeReading, span_s: float) -> ReceiverWaits:

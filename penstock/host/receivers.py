@@ -6,6 +6,7 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -21,7 +22,7 @@ from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
-from penstock.host.receiver_readings import ReceiverStatus
+from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
 from penstock.receiver import policy_of
 from penstock.tracker import (
     KeptStreamSettings,
@@ -134,8 +135,14 @@ class HostedReceivers:
             # Receivers would wait for it, and nobody would see why.
             self.tracker.shared_rate.check()
 
-    def status(self) -> tuple[ReceiverStatus, ...]:
-        """Return the receivers as they are, in the order of their streams."""
+    def status(
+        self, waits: Mapping[int, ReceiverWaits] = MappingProxyType({})
+    ) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are, in the order of their streams.
+
+        Args:
+            waits: What they wait for, by stream.
+        """
         ledger = self.tracker.ledger
         found = []
         for stream_id, info in sorted(self.tracker.tracking_infos().items()):
@@ -156,6 +163,7 @@ class HostedReceivers:
                     None if position is None else msgspec.msgpack.decode(position),
                     info.last_error_message,
                     info.last_error_time_ms,
+                    waits.get(stream_id),
                     addresses=info.addresses,
                     dropped=info.dropped,
                 )

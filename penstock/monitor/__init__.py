@@ -54,9 +54,8 @@ if TYPE_CHECKING:
     from penstock.monitor.application import Application
     from penstock.monitor.model import Model
     from penstock.monitor.monitor import Monitor, TrackerEvents, start_monitor
-    from penstock.monitor.records import Limit
 
-__all__ = ["Application", "Limit", "Model", "Monitor", "TrackerEvents", "start_monitor"]
+__all__ = ["Application", "Model", "Monitor", "TrackerEvents", "start_monitor"]
 
 if not TYPE_CHECKING:
     # A command asks a program that runs; it needs neither Arrow nor PySpark.
@@ -66,6 +65,5 @@ if not TYPE_CHECKING:
             "application": ["Application"],
             "model": ["Model"],
             "monitor": ["Monitor", "TrackerEvents", "start_monitor"],
-            "records": ["Limit"],
         },
     )

@@ -12,7 +12,7 @@ from penstock.dead_letters import LetterTail
 from penstock.errors import IllegalStateError
 from penstock.host.receiver_readings import ReceiverReading, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.monitor.records import Limit
+from penstock.rates import StreamRate
 from penstock.streaming import SchedulerStatistics
 from penstock.tracker import KeptStream
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
@@ -55,7 +55,7 @@ class Application:
     streams: Mapping[int, str]
     receivers: Callable[[], tuple[ReceiverStatus, ...]]
     readings: Callable[[], Mapping[int, ReceiverReading]]
-    rates: Callable[[], Mapping[int, Limit]]
+    rates: Callable[[], Mapping[int, StreamRate]]
     hosted: HostedReceivers | None = None
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     statistics: Callable[[], SchedulerStatistics] = lambda: SchedulerStatistics(0, 0, 0, 0, None)

@@ -143,7 +143,7 @@ class Figures(Collector):
             discarded.add_metric(labels, receiver.discarded)
             dropped.add_metric(labels, receiver.dropped)
             if receiver.rate is not None and receiver.rate.effective is not None:
-                limit.add_metric([*labels, receiver.rate.source], receiver.rate.effective)
+                limit.add_metric([*labels, receiver.rate.source.value], receiver.rate.effective)
             if receiver.waits is not None:
                 for what, percent in receiver.waits.parts().items():
                     waits.add_metric([*labels, what], percent / 100)

@@ -261,7 +261,7 @@ class Model(StreamingListener):
                     status.dropped,
                 )
             for stream_id, rate in rates.items():
-                self._tell_of_rate(stream_id, rate.effective, rate.source)
+                self._tell_of_rate(stream_id, rate.effective, rate.source.value)
             self._kept = dict(kept)
             self._has_looked = has_started
             for found in slow_blocks:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from penstock.host.receiver_readings import ReceiverReading, ReceiverWaits
+from penstock.rates import StreamRate
 from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 
 TEXT_LIMIT = 20_000
@@ -217,23 +218,6 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Limit:
-    """The rate of a stream; in records or bytes per second, None is no limit.
-
-    Attributes:
-        asked: What somebody asked for.
-        effective: The rate in force; 0 while nothing passes.
-        source: Whose that is, as the program's own rates have it: ``user``, ``paused`` and so on.
-        effective_bytes: The bytes per second in force.
-    """
-
-    asked: float | None
-    effective: float | None
-    source: str
-    effective_bytes: float | None
-
-
-@dataclass(frozen=True)
 class Lately:
     """How a receiver has been in the last minutes (`penstock.monitor.history`).
 
@@ -293,7 +277,7 @@ class Receiver:
     last_error_ms: int | None
     reading: ReceiverReading | None
     waits: ReceiverWaits | None
-    rate: Limit | None
+    rate: StreamRate | None
     position: str = ""
     lately: Lately = Lately()
     addresses: tuple[str, ...] = ()

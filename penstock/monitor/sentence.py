@@ -237,7 +237,7 @@ def _at(receiver: Receiver) -> str:
         return ""
     if receiver.waits.limit == "shared":
         return ""
-    if rate.effective and receiver.waits.limit == rate.source:
+    if rate.effective and receiver.waits.limit == rate.source.value:
         return f"at {rate.effective:,.0f} records/s "
     if rate.effective_bytes is not None:
         return f"at {rate.effective_bytes:,.0f} bytes/s "

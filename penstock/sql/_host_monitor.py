@@ -11,8 +11,8 @@ from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
+from penstock.rates import RateBook
 from penstock.settings import Settings
-from penstock.sql._stream_rates import HostRate, StreamRates
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -35,9 +35,8 @@ class WatchedHost:
         streams: The streams' names by their numbers.
         hosted: The receivers and their tracker.
         readings: What receivers told last.
-        stream_rates: Sets rates, and pauses.
+        book: The rates.
         receivers: Returns the receivers as they are.
-        rates: Returns the rates, by stream.
         letter_tail: Opens what reads its dead letters; None: this driver sees none.
         stop: Begins to stop the host: gracefully, or at once; does not wait.
     """
@@ -46,21 +45,20 @@ class WatchedHost:
     streams: Mapping[int, str]
     hosted: HostedReceivers
     readings: ReceiverReadings
-    stream_rates: StreamRates
+    book: RateBook
     receivers: Callable[[], tuple[ReceiverStatus, ...]]
-    rates: Callable[[], Mapping[int, HostRate]]
     letter_tail: Callable[[], LetterTail] | None
     stop: Callable[[bool], None]
 
     def set_rate(self, stream_id: int, rate: str | float | None) -> None:
         """See `ReceiverHost.setRate`."""
         self.hosted.check_not_over(stream_id)
-        self.stream_rates.set_rate(stream_id, rate)
+        self.book.set_rate(stream_id, rate)
 
     def set_paused(self, stream_id: int, is_paused: bool) -> None:
         """See `ReceiverHost.pause` and `ReceiverHost.resume`."""
         self.hosted.check_not_over(stream_id)
-        self.stream_rates.set_paused(stream_id, is_paused)
+        self.book.set_paused(stream_id, is_paused)
 
     def kept(self) -> dict[int, KeptStream]:
         """Return what is there of each stream, and who reads it."""
@@ -77,7 +75,7 @@ class WatchedHost:
     def application(self, clock: Clock) -> Application:
         """Return what the monitor is given."""
         # See `start_host_monitor`.
-        from penstock.monitor import Application, Limit
+        from penstock.monitor import Application
 
         spark = self.spark_context
         return Application(
@@ -87,10 +85,7 @@ class WatchedHost:
             streams=self.streams,
             receivers=self.receivers,
             readings=lambda: self.readings.readings(clock.monotonic_s()),
-            rates=lambda: {
-                number: Limit(rate.asked, rate.effective, rate.source, rate.effective_bytes)
-                for number, rate in self.rates().items()
-            },
+            rates=self.book.rates,
             hosted=self.hosted,
             spark_conf=dict(spark.getConf().getAll()),
             kept=self.kept,

@@ -35,7 +35,7 @@ from penstock._html import table_of
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.rates import RateEstimator, create_rate_estimator
+from penstock.rates import RateBook, RateEstimator, RateSource, create_rate_estimator
 from penstock.settings import Settings
 
 
@@ -208,19 +208,6 @@ class QueryRate:
 
 
 @dataclass(frozen=True)
-class FollowedStream:
-    """A stream whose rate follows its queries.
-
-    Attributes:
-        stream_id: Its number.
-        name: Its name.
-    """
-
-    stream_id: int
-    name: str
-
-
-@dataclass(frozen=True)
 class BatchOfQuery:
     """A batch that a query has completed.
 
@@ -275,21 +262,34 @@ class _Follower:
 
 
 @dataclass
-class _Followed:
-    stream: FollowedStream
-    sent: float | None
+class FollowedStream:
+    """A stream whose rate follows its queries.
+
+    Attributes:
+        stream_id: Its number.
+        name: Its name.
+        followers: The queries, by their runs.
+    """
+
+    stream_id: int
+    name: str
     followers: dict[str, _Follower] = field(default_factory=dict)
-    queue_fill: float = 0.0
+
+    @property
+    def estimates(self) -> list[tuple[float, str]]:
+        return [
+            (found.rate, found.query) for found in self.followers.values() if found.rate is not None
+        ]
 
 
 class QueryRates:
-    """Decides the rates and sends those that change. Any thread may come; `_lock` guards all of it.
+    """Tells the rate book what queries can do. Any thread may come; `_lock` guards all of it.
 
     Args:
         streams: The streams that follow their queries, by epoch.
         settings: The settings: the estimator, and what holds beside it.
         records: Returns how many records a stream has.
-        send: Sends records per second to a stream's receiver; does not wait.
+        book: Has the rates of the streams, and sends them; does not wait.
         clock: Time, for the log.
     """
 
@@ -298,20 +298,17 @@ class QueryRates:
         streams: Mapping[str, FollowedStream],
         settings: Settings,
         records: Callable[[int], int],
-        send: Callable[[int, float | None], int],
+        book: RateBook,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._records = records
-        self._send = send
+        self._book = book
         self._limited_log = RateLimitedLog(_log, clock)
-        self._max_rate = settings.max_records_per_second
-        initial = settings.backpressure_initial_rate
-        self._initial = None if initial is None else float(initial)
         self._lock = threading.Lock()
-        self._streams = {epoch: _Followed(found, self._initial) for epoch, found in streams.items()}
+        self._streams = streams
         self._beginning: set[str] = set()
-        self._is_closed = False
+        self._decide()
 
     # -- queries -------------------------------------------------------------------------------
 
@@ -343,7 +340,7 @@ class QueryRates:
             trigger_ms: Returns the trigger interval of the query, or None; asked once.
         """
         reads = {
-            epoch: (*read, self._records(self._streams[epoch].stream.stream_id))
+            epoch: (*read, self._records(self._streams[epoch].stream_id))
             for epoch, read in batch.reads.items()
             if epoch in self._streams
         }
@@ -366,7 +363,7 @@ class QueryRates:
 
     def _estimate(
         self,
-        followed: _Followed,
+        followed: FollowedStream,
         follower: _Follower,
         batch: BatchOfQuery,
         records: int,
@@ -387,13 +384,12 @@ class QueryRates:
         came_ms = min(came_ms, max(took_ms, _MOST_APART * interval_ms))
         waits_ms = unread * took_ms / records - interval_ms
         waits_ms = min(max(0.0, waits_ms), _MOST_WAITING * interval_ms)
-        fill, followed.queue_fill = followed.queue_fill, 0.0
         rate = follower.estimator.compute(
             batch.begun_ms + took_ms,
             max(1, round(records * own_ms / came_ms)),
             max(1, round(took_ms * own_ms / max(interval_ms, came_ms))),
             round(waits_ms * own_ms / interval_ms),
-            fill,
+            self._book.take_queue_fill(followed.stream_id),
         )
         if rate is None:
             if follower.rate is not None:
@@ -410,63 +406,36 @@ class QueryRates:
                 else "spark.streaming.backpressure.pid.minRate"
             )
             self._limited_log.log(
-                f"stream {followed.stream.name} has the lowest rate, {lowest:g} records per "
+                f"stream {followed.name} has the lowest rate, {lowest:g} records per "
                 f"second, because batches of query {follower.query} take {took_ms} ms, and their "
                 f"interval is {interval_ms} ms: give the query a trigger interval several times "
                 f'as long, as trigger(processingTime="10 seconds"), or lower {key}',
-                about=followed.stream.stream_id,
+                about=followed.stream_id,
             )
 
     # -- receivers -----------------------------------------------------------------------------
 
-    def take_queue_fill(self, stream_id: int, queue_fill: float) -> None:
-        """Take how full a receiver's queue of blocks is, 0 to 1."""
+    def rates(self) -> dict[str, QueryRate]:
+        """Return the rates as they are now, by the streams' names."""
         with self._lock:
-            for followed in self._streams.values():
-                if followed.stream.stream_id == stream_id:
-                    followed.queue_fill = max(followed.queue_fill, queue_fill)
+            return {found.name: self._rate(found) for found in self._streams.values()}
 
-    def rates(self) -> dict[int, QueryRate]:
-        """Return the rates as they are now, by stream."""
-        with self._lock:
-            return {found.stream.stream_id: self._rate(found) for found in self._streams.values()}
+    def _rate(self, followed: FollowedStream) -> QueryRate:
+        rate = self._book.rate(followed.stream_id)
+        _, slowest = min(followed.estimates, default=(0.0, ""))
+        estimates = {query: found for found, query in followed.estimates}
+        return QueryRate(followed.name, rate.effective, rate.source.value, slowest, estimates)
 
-    def close(self) -> None:
-        """Send nothing more."""
-        with self._lock:
-            self._is_closed = True
-
-    def _rate(self, followed: _Followed) -> QueryRate:
-        wanted, source, query = self._wanted(followed)
-        if self._max_rate is not None and (wanted is None or self._max_rate < wanted):
-            wanted, source = self._max_rate, "maxRate"
-        estimates = {
-            found.query: found.rate
-            for found in followed.followers.values()
-            if found.rate is not None
-        }
-        return QueryRate(followed.stream.name, wanted, source, query, estimates)
-
-    def _wanted(self, followed: _Followed) -> tuple[float | None, str, str]:
-        rates = [
-            (found.rate, found.query)
-            for found in followed.followers.values()
-            if found.rate is not None
-        ]
-        if rates:
-            rate, query = min(rates)
-            return rate, "query", query
-        if self._initial is not None:
-            return self._initial, "initial", ""
-        if self._beginning and self._max_rate is None:
-            return rate_per_second(self._settings.slow_start_rate), "slowStart", ""
-        return None, "unlimited", ""
+    def _wanted(self, followed: FollowedStream) -> tuple[float | None, RateSource]:
+        if rates := [rate for rate, _ in followed.estimates]:
+            return min(rates), RateSource.QUERY
+        initial = self._settings.backpressure_initial_rate
+        if initial is not None:
+            return float(initial), RateSource.INITIAL
+        if self._beginning and self._settings.max_records_per_second is None:
+            return rate_per_second(self._settings.slow_start_rate), RateSource.SLOW_START
+        return None, RateSource.UNLIMITED
 
     def _decide(self) -> None:
-        if self._is_closed:
-            return
         for followed in self._streams.values():
-            wanted, _, _ = self._wanted(followed)
-            if wanted != followed.sent:
-                followed.sent = wanted
-                self._send(followed.stream.stream_id, wanted)
+            self._book.follow_queries(followed.stream_id, *self._wanted(followed))

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -39,22 +39,17 @@ from penstock.host.preparation import (
     tail_of_run,
 )
 from penstock.host.receiver_arguments import check_picklable
-from penstock.host.receiver_readings import (
-    ReceiverReading,
-    ReceiverReadings,
-    ReceiverStatus,
-    ReceiverWaits,
-)
+from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import is_stopped, read_settings, spark_context_of
 from penstock.host.spark_end import stop_bounded, stop_spark, tell_of_silence, told
 from penstock.host.spark_logs import end_progress_bar, has_large_stacks
 from penstock.host.terminal import TerminalLines
+from penstock.rates import RateBook, RateLimits, RateMemory
 from penstock.receiver import Receiver, as_receiver
 from penstock.sql._host_monitor import HostEvents, WatchedHost, start_host_monitor
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates, follow
 from penstock.sql._run import QueriesOfRun
-from penstock.sql._stream_rates import HostRate, StreamRates
 from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
 from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import (
@@ -172,7 +167,7 @@ class ReceiverHost:
         self._errors: list[PermanentReceiverError | ContinuousStreamError] = []
         self._readings = ReceiverReadings()
         self._rates: QueryRates | None = None
-        self._stream_rates: StreamRates | None = None
+        self._book: RateBook | None = None
         self._following: list[Callable[[], None]] = []
         self._releasing: Repeated | None = None
         self._has_told_of_spark = False
@@ -433,10 +428,11 @@ class ReceiverHost:
             raise
         self._hosted.check()
         tracker = self._hosted.tracker
-        self._stream_rates = StreamRates(
-            {self._numbers[name]: found.follows_queries for name, found in self._streams.items()},
-            settings,
-            tracker.send_rate_update,
+        memories = {number: RateMemory() for number in self._numbers.values()}
+        self._book = RateBook(
+            lambda: memories,
+            lambda: RateLimits.of(settings),
+            self._clock,
             tracker.waits_for_consumers,
         )
         followed = {
@@ -451,9 +447,10 @@ class ReceiverHost:
                 followed,
                 settings,
                 lambda number: ledger.places.stream(number).records,
-                self._stream_rates.set_of_queries,
+                self._book,
                 self._clock,
             )
+        self._book.start(settings, None, tracker.send_rate_update)
         end_progress_bar(self._sc)
         self._monitor = start_host_monitor(
             WatchedHost(
@@ -461,9 +458,8 @@ class ReceiverHost:
                 {number: name for name, number in self._numbers.items()},
                 self._hosted,
                 self._readings,
-                self._stream_rates,
+                self._book,
                 self.receivers,
-                self._host_rates,
                 tail_of_run(run),
                 self._ask_to_stop,
             ),
@@ -510,10 +506,8 @@ class ReceiverHost:
 
     def _take_rate_status(self, report: ReportRateStatus) -> None:
         self._readings.take(report, self._clock.monotonic_s())
-        if self._stream_rates is not None:
-            self._stream_rates.take_report(report)
-        if self._rates is not None:
-            self._rates.take_queue_fill(report.stream_id, report.queue_fill)
+        if self._book is not None:
+            self._book.on_rate_status(report)
 
     def _kept(self, name: str) -> KeptStreamSettings:
         found = self._streams[name]
@@ -723,8 +717,8 @@ class ReceiverHost:
         self._is_stopped = True
         if self._releasing is not None:
             self._releasing.stop(_THREAD_ENDS_S)
-        if self._rates is not None:
-            self._rates.close()
+        if self._book is not None:
+            self._book.stop()
         if self._following:
             stop_bounded(
                 "the listener of queries",
@@ -770,43 +764,14 @@ class ReceiverHost:
 
     def receivers(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are now; none before `start`."""
-        hosted = self._hosted
-        if hosted is None:
+        hosted, book = self._hosted, self._book
+        if hosted is None or book is None:
             return ()
-        readings = self._readings.readings(self._clock.monotonic_s())
-        return tuple(
-            replace(found, waits=self._waits(readings.get(found.stream_id)))
-            for found in hosted.status()
-        )
-
-    def _waits(self, reading: ReceiverReading | None) -> ReceiverWaits | None:
-        if reading is None:
-            return None
-        rate = self._host_rates().get(reading.stream_id)
-        return reading.limited_by("maxRate" if rate is None else rate.source, "maxRate")
-
-    def _host_rates(self) -> dict[int, HostRate]:
-        """Return the rates of all streams, by number; none before `start`."""
-        return {stream_id: rate for stream_id, (rate, _) in self._all_rates().items()}
-
-    def _all_rates(self) -> dict[int, tuple[HostRate, QueryRate | None]]:
-        if self._stream_rates is None:
-            return {}
-        of_queries = {} if self._rates is None else self._rates.rates()
-        found = {}
-        for stream_id in self._numbers.values():
-            known = of_queries.get(stream_id)
-            pair = None if known is None else (known.effective, known.source)
-            found[stream_id] = self._stream_rates.rate(stream_id, pair), known
-        return found
+        return hosted.status(self._readings.waits(book.rate, self._clock.monotonic_s()))
 
     def rates(self) -> Mapping[str, QueryRate]:
         """Return the rates of the streams with ``rateSource="query"``; empty before `start`."""
-        return {
-            known.stream: replace(known, effective=rate.effective, source=rate.source)
-            for rate, known in self._all_rates().values()
-            if known is not None
-        }
+        return {} if self._rates is None else self._rates.rates()
 
     def setRate(self, name: str, rate: str | float | None) -> None:
         """Set the rate of a stream; queries and the settings may have it lower.
@@ -846,12 +811,12 @@ class ReceiverHost:
         rates, number = self._rates_of(name)
         rates.set_paused(number, False)
 
-    def _rates_of(self, name: str) -> tuple[StreamRates, int]:
-        if self._stream_rates is None or self._hosted is None or self._is_stopped:
+    def _rates_of(self, name: str) -> tuple[RateBook, int]:
+        if self._book is None or self._hosted is None or self._is_stopped:
             raise IllegalStateError("the host does not run")
         number = self._number_of(name)
         self._hosted.check_not_over(number)
-        return self._stream_rates, number
+        return self._book, number
 
     def _number_of(self, name: str) -> int:
         number = self._numbers.get(name)

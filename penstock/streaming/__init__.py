@@ -29,7 +29,6 @@ Layout
 `dstream/`                   streams, their operations, and the graph of nodes behind them
 `scheduler/`                 a batch at each tick, its jobs, executors
 `checkpoint/`                the graph and the progress kept
-`rates/`                     whose limit holds, backpressure, groups
 `kernels/`                   what the operations do with records, in the tasks
 `listeners/`                 what a program implements to be notified of all that, and the events
 `recovery`                   the context made again: `StreamingContext.getOrCreate`
@@ -84,6 +83,7 @@ from penstock.continuous import (
     Timers,
     Watermark,
 )
+from penstock.errors import StreamGraphError
 from penstock.host.errors import (
     ContinuousStreamError,
     NotEnoughCoresError,
@@ -91,6 +91,7 @@ from penstock.host.errors import (
 )
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
+from penstock.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.checkpoint.errors import (
     CheckpointReadError,
     CheckpointVersionError,
@@ -109,10 +110,8 @@ from penstock.streaming.errors import (
     OutputOperationError,
     SparkEndedError,
     StateSavingError,
-    StreamGraphError,
 )
 from penstock.streaming.listeners.listener import StatsReportListener, StreamingListener
-from penstock.streaming.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.tracker import EpochStatus

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
+from penstock.errors import StreamGraphError
 from penstock.host.durability import check_writable
 from penstock.host.interrupts import IgnoredTermination
 from penstock.host.orphans import ScratchClaim
@@ -22,6 +23,7 @@ from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.spark_end import stop_bounded, tell_of_silence, told
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
+from penstock.rates import RateBook
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.checkpoint.record import Checkpoint
@@ -30,12 +32,11 @@ from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.state_saver import StateSaver
-from penstock.streaming.errors import SparkEndedError, StreamGraphError
+from penstock.streaming.errors import SparkEndedError
 from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import StreamingStarted
 from penstock.streaming.listeners.input_info import InputInfoTracker
-from penstock.streaming.rates import RateBook
 from penstock.streaming.scheduler.executor_allocation import make_executor_allocation
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
@@ -290,13 +291,7 @@ class StreamingEngine:
 
     def _start_monitor(self) -> Monitor | None:
         # The one place where a room above this one is named: somebody has to begin it.
-        from penstock.monitor import Application, Limit, start_monitor
-
-        def limits() -> dict[int, Limit]:
-            return {
-                number: Limit(rate.asked, rate.effective, rate.source.value, rate.effective_bytes)
-                for number, rate in self._rates.rates().items()
-            }
+        from penstock.monitor import Application, start_monitor
 
         application = Application(
             name=self._spark_context.appName or "",
@@ -308,7 +303,7 @@ class StreamingEngine:
             dropped_events=lambda: self._bus.dropped,
             receivers=self.receivers,
             readings=self._receivers.readings,
-            rates=limits,
+            rates=self._rates.rates,
             hosted=self._receivers.hosted,
             kept=self._receivers.kept,
             spark_conf=dict(self._spark_context.getConf().getAll()),

@@ -8,20 +8,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
-from penstock.errors import IllegalStateError, SettingError
+from penstock.errors import IllegalStateError, SettingError, StreamGraphError
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import (
     ReceiverReading,
     ReceiverReadings,
     ReceiverStatus,
-    ReceiverWaits,
 )
 from penstock.host.receivers import HostedReceivers
+from penstock.rates import RateBook
 from penstock.settings import Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.checkpoint.record import CheckpointHeader
@@ -29,7 +28,6 @@ from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.durations import next_multiple
-from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.events import (
     ReceiverError,
@@ -37,7 +35,7 @@ from penstock.streaming.listeners.events import (
     ReceiverStarted,
     ReceiverStopped,
 )
-from penstock.streaming.rates import RateBook, RateController
+from penstock.streaming.listeners.rate_controller import RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import (
     BatchCleanedError,
@@ -144,7 +142,11 @@ class ReceiverSide:
         if self.hosted is not None:
             self.hosted.check()
         # The first rates must be known before the first receiver registers.
-        self._controllers = self._rates.start(self._settings, self._batch_ms, self._send_rates)
+        estimators = self._rates.start(self._settings, self._batch_ms, self._send_rates)
+        self._controllers = [
+            RateController(stream_id, estimator, self._rates)
+            for stream_id, estimator in estimators.items()
+        ]
         for controller in self._controllers:
             self._bus.add(controller)
         if self.hosted is not None:
@@ -203,17 +205,8 @@ class ReceiverSide:
         """Return the receivers as they are, in the order of their streams."""
         if self.hosted is None:
             return ()
-        readings = self.readings()
-        return tuple(
-            replace(status, waits=self._waits(readings.get(status.stream_id)))
-            for status in self.hosted.status()
-        )
-
-    def _waits(self, reading: ReceiverReading | None) -> ReceiverWaits | None:
-        if reading is None:
-            return None
-        rate = self._rates.rate(reading.stream_id)
-        return reading.limited_by(rate.source.value, rate.byte_source.value)
+        waits = self._readings.waits(self._rates.rate, self._clock.monotonic_s())
+        return self.hosted.status(waits)
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""

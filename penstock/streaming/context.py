@@ -18,7 +18,7 @@ from pyspark import RDD, SparkContext
 from penstock._arguments import as_folder, as_version, check_flag, check_timeout
 from penstock._html import table_of
 from penstock.clock import Clock, SystemClock
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.executor_python import use_own_python
@@ -57,7 +57,6 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
-from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.recovery import (

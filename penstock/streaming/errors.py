@@ -6,10 +6,6 @@ from penstock.errors import PenstockError
 from penstock.streaming.durations import batch_datetime
 
 
-class StreamGraphError(PenstockError, ValueError):
-    """The streams of a program do not make up a graph that can run."""
-
-
 class JobGenerationError(PenstockError):
     """The jobs of a batch could not be made. The cause is the error that stopped it.
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.host.receiver_readings import ReceiverReadings
+from penstock.rates import RateSource, StreamRate
 from penstock.streaming import ReceiverWaits
 from penstock.wire.messages import PipeReading, ReportRateStatus
 
@@ -47,10 +48,12 @@ def test_tokens_are_told_with_whose_limit_it_is() -> None:
     assert waits(byte_rate_s=0.1).limit == "bytes"
     assert waits(shared_rate_s=0.1).limit == "shared"
     assert waits().limit == ""
+    of_batches, unlimited = RateSource.ESTIMATOR, RateSource.UNLIMITED
+    rate = StreamRate(3, None, 5.0, of_batches, None, None, unlimited, 5.0, None, True)
     readings = ReceiverReadings()
     readings.take(report(5.0), 100.0)
     readings.take(report(6.0, rate_s=0.92, busy_s=1.0), 101.0)
-    told = readings.readings(101.0)[3].limited_by("estimator", "maxRate")
+    told = readings.waits(lambda stream_id: rate, 101.0)[3]
     assert str(told) == "tokens (estimator) 92 %, nothing 8 %"
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
-from penstock.monitor import Application, Limit, Model
+from penstock.monitor import Application, Model
+from penstock.rates import RateSource, StreamRate
 from penstock.streaming import ReceiverStatus
 from penstock.streaming.dstream.job import Job, JobResult, JobSet
 from penstock.streaming.listeners.events import (
@@ -37,6 +38,14 @@ from penstock.wire.messages import (
 START_MS = 1_700_000_000_000
 
 
+def rate_of(stream_id: int, effective: float | None, source: str) -> StreamRate:
+    """Return a rate that somebody decided."""
+    unlimited = RateSource.UNLIMITED
+    return StreamRate(
+        *(stream_id, None, effective, RateSource(source), None, None, unlimited, None, None, True)
+    )
+
+
 @dataclass
 class Program:
     """A program that never ran: what happens in it is said by the test."""
@@ -49,7 +58,7 @@ class Program:
     def __post_init__(self) -> None:
         self.clock = ManualClock(START_MS)
         self.statuses: dict[int, ReceiverStatus] = {}
-        self.rates: dict[int, Limit] = {}
+        self.rates: dict[int, StreamRate] = {}
         self.kept: dict[int, KeptStream] = {}
         self.readings = ReceiverReadings()
         self.acted: list[tuple[object, ...]] = []
@@ -137,7 +146,7 @@ class Program:
             *({"offset": 17}, error, at_ms),
             addresses=("http://h1:8080/",) if is_active else (),
         )
-        self.rates[stream_id] = Limit(None, limit, source, None)
+        self.rates[stream_id] = rate_of(stream_id, limit, source)
 
     def report(
         self, stream_id: int = 0, records: int = 0, at_s: float = 0.0, **sums: float
@@ -153,14 +162,13 @@ class Program:
         sums_of = (records, 0.0, False, 0.0, at_s, records * 10, pipe)
         report = ReportRateStatus(stream_id, self.attempt, 0, *sums_of)
         self.readings.take(report, self.clock.monotonic_s())
-        reading = self._read()[stream_id]
-        rate = self.rates[stream_id]
+        waits = self.readings.waits(self.rates.__getitem__, self.clock.monotonic_s())
         status = self.statuses[stream_id]
         self.statuses[stream_id] = ReceiverStatus(
             *(status.stream_id, status.name, status.state, status.host, status.executor_id),
             *(status.address, status.attempts, status.records, status.blocks, status.position),
             *(status.last_error, status.last_error_ms),
-            reading.limited_by(rate.source, "unlimited"),
+            waits.get(stream_id),
             status.addresses,
             status.dropped,
         )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.monitor import Limit
 from penstock.monitor.records import EventKind
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request
 from penstock.monitor.web.routes import Routes
 from tests.monitor.asking import open_access, post, read, text
-from tests.monitor.feeding import Program
+from tests.monitor.feeding import Program, rate_of
 
 
 @pytest.fixture
@@ -150,7 +149,7 @@ def test_a_link_for_a_browser_is_had_with_the_token_and_works_once(program: Prog
 def test_dead_letters_are_not_sent_to_a_stream_that_is_paused(
     program: Program, source: str, status: int
 ) -> None:
-    program.rates[0] = Limit(None, 0.0, source, None)
+    program.rates[0] = rate_of(0, 0.0, source)
     answer = act(program, "send", {"stream": 0, "letters": [["log", 1]]})
     assert answer.status == status
     if status == 400:

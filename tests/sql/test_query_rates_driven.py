@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.clock import SystemClock
+from penstock.rates import RateBook, RateLimits, RateMemory
 from penstock.settings import Settings
 from penstock.sql._query_rates import BatchOfQuery, FollowedStream, QueryRates
+from penstock.wire.messages import ReportRateStatus
 
 
 class Plant:
@@ -19,25 +21,33 @@ class Plant:
         self.now_s = 1000.0
         self.sent: list[float | None] = []
         self.asked = 0
+        known = Settings.from_pairs(settings.items())
+        memories = {0: RateMemory(), 1: RateMemory()}
+        self.book = RateBook(lambda: memories, lambda: RateLimits.of(known), SystemClock())
         self.rates = QueryRates(
             {"epoch": FollowedStream(0, "numbers")},
-            Settings.from_pairs(settings.items()),
+            known,
             lambda stream_id: int(self.there),
-            self.send,
+            self.book,
             SystemClock(),
         )
+        self.book.start(known, None, self.send)
+        self.sent.clear()
 
-    def send(self, stream_id: int, records: float | None) -> int:
+    def send(self, stream_id: int, records: float | None, size: float | None, **_: bool) -> int:
         self.sent.append(records)
         return 1
+
+    @property
+    def rate(self) -> float | None:
+        return self.book.rate(0).effective
 
     def trigger_ms(self) -> int | None:
         self.asked += 1
         return round(self.trigger_s * 1000) or None
 
     def receive(self, span_s: float) -> None:
-        rate = self.sent[-1] if self.sent else None
-        self.there += (1e5 if rate is None else rate) * span_s
+        self.there += (1e5 if self.rate is None else self.rate) * span_s
 
     def batch(self, run: str = "run") -> float:
         records, begun_s = int(self.there - self.read), self.now_s
@@ -56,15 +66,14 @@ class Plant:
         return took_s
 
     def tell(self, records: int, took_ms: int, begun_ms: int, unread: int = 0) -> float:
-        """Tell of a batch; return the rate that is sent then."""
+        """Tell of a batch; return the rate that holds then."""
         self.there = self.read + unread
         read = {"epoch": (records, int(self.read))}
         self.rates.completed(
             BatchOfQuery("run", "query", begun_ms, took_ms, 0, read), self.trigger_ms
         )
-        rate = self.sent[-1]
-        assert rate is not None
-        return rate
+        assert self.rate is not None
+        return self.rate
 
 
 @pytest.mark.parametrize("estimator", ["pid", "aimd"])
@@ -125,13 +134,13 @@ def test_the_slowest_decides_and_the_last_that_ends_lifts_the_rate() -> None:
             BatchOfQuery(run, run, 1, 1000, 0, {"epoch": (2000 if run == "a" else 3000, 0)}),
             lambda: None,
         )
-    found = plant.rates.rates()[0]
+    found = plant.rates.rates()["numbers"]
     assert (found.query, found.effective, found.source) == ("a", 2000.0, "query")
     plant.rates.ended("a")
-    assert plant.rates.rates()[0].effective == 3000.0
+    assert plant.rates.rates()["numbers"].effective == 3000.0
     plant.rates.ended("b")
     assert plant.sent[-1] is None
-    plant.rates.close()
+    plant.book.stop()
     plant.rates.began("c")
     assert plant.sent[-1] is None
 
@@ -167,7 +176,7 @@ def test_before_a_query_has_a_rate_the_settings_decide() -> None:
             "spark.penstock.receiver.byteRate": "2000000/second",
         },
     )
-    found = plant.rates.rates()[0]
+    found = plant.rates.rates()["numbers"]
     assert (found.effective, found.source, found.query) == (500.0, "initial", "")
     plant.rates.began("run")
     assert plant.sent == []  # It is the rate that the receiver begins with.
@@ -187,15 +196,15 @@ def test_a_limit_of_the_receiver_holds_where_a_query_could_do_more(key: str, lim
     plant = Plant(1000, 0.1, **{key: limit})
     plant.rates.began("run")
     assert plant.sent == []  # No slow start: there is a limit.
-    found = plant.rates.rates()[0]
+    found = plant.rates.rates()["numbers"]
     assert (found.effective, found.source) == (300.0, "maxRate")
     plant.tell(2000, 1000, 1)
-    found = plant.rates.rates()[0]
+    found = plant.rates.rates()["numbers"]
     assert (found.effective, found.source, found.query) == (300.0, "maxRate", "query")
     assert found.estimates == {"query": 2000.0}
     plant.tell(200, 1000, 1001)
     plant.tell(200, 1000, 2001)
-    found = plant.rates.rates()[0]
+    found = plant.rates.rates()["numbers"]
     assert (found.effective, found.source) == (found.estimates["query"], "query")
 
 
@@ -231,8 +240,10 @@ def test_a_full_queue_of_the_receiver_costs_a_part_of_the_rate_once() -> None:
     def rates(fill: float, stream_id: int = 0) -> list[float]:
         plant = Plant(1000, 0.1, **{"spark.streaming.backpressure.rateEstimator": "aimd"})
         plant.tell(1000, 700, 1)
-        plant.rates.take_queue_fill(stream_id, fill)
-        plant.rates.take_queue_fill(stream_id, 0.0)
+        for at_s, queue_fill in enumerate((fill, 0.0)):
+            plant.book.on_rate_status(
+                ReportRateStatus(stream_id, "a", 1, 0, 0.0, False, queue_fill, at_s)
+            )
         return [plant.tell(1000, 700, 1001 + 1000 * number) for number in range(2)]
 
     cut, after = rates(1.0)

@@ -27,7 +27,7 @@ def wait_for_batches(driver: DriverProcess, more: int) -> list[dict[str, Any]]:
     return [event for event in list(driver.events) if event["what"] == "batch"]
 
 
-# `tests/streaming/rates/test_on_spark.py` kills a receiver that has a rate.
+# `tests/rates/test_on_spark.py` kills a receiver that has a rate.
 @pytest.mark.exhaustive
 def test_rates_that_were_set_hold_after_the_driver_was_killed(tmp_path: Path) -> None:
     config = {"checkpoint": str(tmp_path / "checkpoint")}

@@ -13,6 +13,7 @@ from penstock.monitor.application import Application
 from penstock.monitor.model import Model
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
+from penstock.rates import RateSource
 
 ROOT = "/api/penstock/actions/"
 
@@ -122,7 +123,7 @@ class Actions:
         if not isinstance(letters, list) or not all(map(_names_a_letter, letters)):
             raise TypeError("letters is a list of logs of dead letters, each with a number in it")
         rate = self._model.application.rates().get(stream_id)
-        if rate is not None and rate.source == "paused":
+        if rate is not None and rate.source is RateSource.PAUSED:
             raise ValueError(f"{name} is paused: resume it, or nothing of it passes")
         done = self._model.application.receivers_of(stream_id).send_letters(
             stream_id, [(log, number) for log, number in letters], again

@@ -307,7 +307,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         told["waitsFor"] = str(receiver.waits)
     if receiver.rate is not None:
         told["limitPerSecond"] = receiver.rate.effective
-        told["limitBy"] = receiver.rate.source
+        told["limitBy"] = receiver.rate.source.value
         told["askedPerSecond"] = receiver.rate.asked
     reading = receiver.reading
     if reading is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyspark import RDD, StorageLevel
 
 from penstock._arguments import as_count, as_storage_level
+from penstock.errors import StreamGraphError
 from penstock.streaming._call_site import call_site, made_by
 from penstock.streaming.dstream.arity import check_arguments, check_runs, with_time
 from penstock.streaming.dstream.arrow_stream import ArrowDStream, ArrowStream
@@ -29,7 +30,6 @@ from penstock.streaming.dstream.pair_operations import PairOperations
 from penstock.streaming.dstream.stream_handle import T_co, node_of
 from penstock.streaming.dstream.windowed_streams import WindowedDStream
 from penstock.streaming.durations import time_milliseconds
-from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.combine import ADDITION
 from penstock.streaming.kernels.dead_letters import (
     FlatMapOrLetterOperation,

@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import RDD
 
+from penstock.errors import StreamGraphError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.input_streams import InputDStream
-from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.deferred import no_partitions
 from penstock.streaming.listeners.input_info import BatchInput
 from penstock.wal import (

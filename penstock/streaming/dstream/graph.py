@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import RDD
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.streaming.dstream.state_saver import StateSaver
-from penstock.streaming.errors import StateNotSavedError, StreamGraphError
+from penstock.streaming.errors import StateNotSavedError
 from penstock.streaming.kernels.deferred import Content, content_of
 
 if TYPE_CHECKING:

@@ -12,16 +12,16 @@ from pyspark import serializers as _untyped_serializers
 
 from penstock._arguments import as_folder, refused
 from penstock.clock import Clock
+from penstock.errors import StreamGraphError
 from penstock.host.spark_contexts import read_settings
+from penstock.rates.book import RateBook
+from penstock.rates.decision import RateLimits, StreamRate
+from penstock.rates.memory import RateGroup, RateMemory
 from penstock.settings import Settings
 from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.stream_handle import node_of
-from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.rates.book import RateBook
-from penstock.streaming.rates.decision import RateLimits, StreamRate
-from penstock.streaming.rates.memory import RateGroup, RateMemory
 
 if TYPE_CHECKING:
     from penstock.dead_letters import StoredLetter

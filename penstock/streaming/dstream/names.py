@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from penstock._arguments import check_stored_name
-from penstock.streaming.errors import StreamGraphError
+from penstock.errors import StreamGraphError
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph

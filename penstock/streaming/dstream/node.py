@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import RDD, StorageLevel
 
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.streaming._call_site import made_by
 from penstock.streaming.dstream.rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
-from penstock.streaming.errors import StreamGraphError
 from penstock.streaming.kernels.deferred import Content, content_of
 from penstock.streaming.kernels.encrypted_rdds import encrypted
 

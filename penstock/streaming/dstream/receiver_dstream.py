@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.host.continuous_arguments import check_operation
+from penstock.rates.decision import StreamRate
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.stream_handle import T_co
-from penstock.streaming.rates.decision import StreamRate
 
 if TYPE_CHECKING:
     import pyarrow as pa

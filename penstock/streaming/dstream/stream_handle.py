@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pyspark import SparkContext, StorageLevel
 
 from penstock._arguments import as_count
+from penstock.errors import StreamGraphError
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import to_milliseconds
-from penstock.streaming.errors import StreamGraphError
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext

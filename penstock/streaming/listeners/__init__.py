@@ -10,6 +10,7 @@ What must hold
 `listener`        what a program implements to be told; one that logs delays
 `events`          what it is told, with PySpark's getters
 `bus`             the thread that hands events to listeners
+`rate_controller` a listener for each stream whose rate follows its batches
 `input_info`      what the inputs of a batch tell of it
 ================  ===============================================================================
 """

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from penstock._html import table_of
 from penstock._setting_values import rate_per_second
+from penstock.rates.memory import RateMemory
 from penstock.settings import Settings
-from penstock.streaming.rates.memory import RateMemory
 
 
 class RateSource(enum.Enum):
@@ -25,9 +25,13 @@ class RateSource(enum.Enum):
     INITIAL = "initial"
     """``spark.streaming.backpressure.initialRate``."""
     SLOW_START = "slowStart"
-    """Backpressure is on, and nothing is known yet."""
+    """Rates follow batches or queries, and nothing is known yet."""
     ESTIMATOR = "estimator"
     """Backpressure."""
+    QUERY = "query"
+    """The slowest query that reads the stream."""
+    BACKLOG = "backlog"
+    """Nothing passes before queries have read some of what is there."""
     PAUSED = "paused"
     """Somebody has paused the stream: nothing passes."""
 
@@ -39,7 +43,7 @@ class StreamRate:
     Attributes:
         stream_id: The stream.
         asked: What ``set_rate`` asked for, or None.
-        effective: The rate in force, or None when there is no limit; 0 while it is paused.
+        effective: The rate in force, or None when there is no limit; 0 while nothing passes.
         source: Whose rate that is.
         asked_bytes: What ``set_byte_rate`` asked for, or None.
         effective_bytes: The bytes per second in force, or None when there is no limit.
@@ -113,6 +117,7 @@ def decide(
     The initial rate stands in for one that is not known: with backpressure until the estimator has
     its first, without it (where Spark lets it hold for good) until the program asks for another.
     Limits of receivers do not hold for a stream that has none; as in Spark, backpressure does.
+    A stream that follows queries has theirs in the place of both.
 
     Args:
         memory: What the stream knows.
@@ -126,7 +131,9 @@ def decide(
         (memory.records_per_second, RateSource.USER),
         (limits.max_rate, RateSource.MAX_RATE),
     ]
-    if limits.has_backpressure:
+    if memory.of_queries is not None:
+        records.append(memory.of_queries)
+    elif limits.has_backpressure:
         records.append(_of_backpressure(memory, limits))
     elif memory.records_per_second is None and memory.has_receiver:
         records.append((limits.initial_rate, RateSource.INITIAL))

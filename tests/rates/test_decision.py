@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.rates import RateSource
+from penstock.rates.decision import RateLimits, decide
+from penstock.rates.memory import RateMemory
 from penstock.settings import Settings
-from penstock.streaming.rates import RateSource
-from penstock.streaming.rates.decision import RateLimits, decide
-from penstock.streaming.rates.memory import RateMemory
 
 NOTHING = RateLimits.of(Settings())
 BACKPRESSURE = replace(NOTHING, has_backpressure=True)

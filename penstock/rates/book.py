@@ -1,8 +1,7 @@
-"""`RateBook`: the rates of all streams of a context."""
+"""`RateBook`: the rates of all streams of a context or a host."""
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,22 +10,12 @@ from typing import TYPE_CHECKING
 
 from penstock._arguments import as_rate
 from penstock.clock import Clock
-from penstock.errors import IllegalStateError
-from penstock.rates import create_rate_estimator
-from penstock.rates.estimators import RateEstimator
+from penstock.errors import IllegalStateError, StreamGraphError
+from penstock.rates.decision import Decision, RateLimits, RateSource, StreamRate, decide
+from penstock.rates.division import Division, Usage
+from penstock.rates.estimators import RateEstimator, create_rate_estimator
+from penstock.rates.memory import GroupPlan, GroupRate, RateGroup, RateMemory
 from penstock.settings import Settings
-from penstock.streaming.errors import StreamGraphError
-from penstock.streaming.listeners.events import BatchCompleted
-from penstock.streaming.listeners.listener import StreamingListener
-from penstock.streaming.rates.decision import (
-    Decision,
-    RateLimits,
-    RateSource,
-    StreamRate,
-    decide,
-)
-from penstock.streaming.rates.division import Division, Usage
-from penstock.streaming.rates.memory import GroupPlan, GroupRate, RateGroup, RateMemory
 from penstock.wire.messages import ReportRateStatus
 
 if TYPE_CHECKING:
@@ -36,6 +25,7 @@ _DIVISION_S = 0.1
 """A group is divided again at most this often."""
 _USED = 0.5
 """Slow start doubles when a batch has at least this part of what the rate allowed."""
+_NOTHING_PASSES = (RateSource.BACKLOG, RateSource.PAUSED)
 
 
 @dataclass
@@ -43,7 +33,7 @@ class _Running:
     """What there is between start and stop."""
 
     limits: RateLimits
-    batch_ms: int
+    batch_ms: int | None
     send: SendRates
     usages: dict[int, Usage] = field(default_factory=dict)
     sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
@@ -63,6 +53,8 @@ class RateBook:
         memories: Returns the memory of each stream that has a rate, by its number.
         limits: Reads what the settings say, before the start.
         clock: Monotonic time.
+        waits_for_consumers: Whether nothing of a stream passes before it has been read; the
+            receiver is told of that by others.
     """
 
     def __init__(
@@ -70,8 +62,10 @@ class RateBook:
         memories: Callable[[], dict[int, RateMemory]],
         limits: Callable[[], RateLimits],
         clock: Clock,
+        waits_for_consumers: Callable[[int], bool] = lambda stream_id: False,
     ) -> None:
         self._memories = memories
+        self._waits_for_consumers = waits_for_consumers
         self._read_limits = limits
         self._clock = clock
         self._lock = threading.RLock()
@@ -114,6 +108,7 @@ class RateBook:
 
     def rate(self, stream_id: int) -> StreamRate:
         """Return a stream's rates as they are now."""
+        waits = self._waits_for_consumers(stream_id)
         with self._lock:
             memory = self._memory(stream_id)
             running = self._running
@@ -121,10 +116,12 @@ class RateBook:
             decision = self._decided(stream_id, memory, limits)
             usage = None if running is None else running.usages.get(stream_id)
             version = 0 if running is None else running.sent[stream_id][1]
+            if waits and decision.source is not RateSource.PAUSED:
+                decision = replace(decision, source=RateSource.BACKLOG)
             return StreamRate(
                 stream_id,
                 memory.records_per_second,
-                0.0 if decision.source is RateSource.PAUSED else decision.records,
+                0.0 if decision.source in _NOTHING_PASSES else decision.records,
                 decision.source,
                 memory.bytes_per_second,
                 decision.bytes,
@@ -217,26 +214,35 @@ class RateBook:
 
     # -- running -------------------------------------------------------------------------------
 
-    def start(self, settings: Settings, batch_ms: int, send: SendRates) -> list[RateController]:
+    def start(
+        self, settings: Settings, batch_ms: int | None, send: SendRates
+    ) -> dict[int, RateEstimator]:
         """Send every stream's first rates; call before any receiver starts.
 
+        Args:
+            settings: The settings.
+            batch_ms: The interval of the batches that rates may follow; None: there are none.
+            send: Sends rates.
+
         Returns:
-            With backpressure, a controller per stream, to be notified of batches.
+            With backpressure, an estimator per stream, to be told of batches.
         """
         limits = RateLimits.of(settings)
-        controllers = []
+        if batch_ms is None:
+            limits = replace(limits, has_backpressure=False)
+        estimators = {}
         with self._lock:
             self._running = _Running(limits, batch_ms, send)
             self._divisions.clear()
             for stream_id, memory in self._memories().items():
-                if limits.has_backpressure:
+                if batch_ms is not None and limits.has_backpressure:
                     if memory.estimator is None:
                         memory.estimator = create_rate_estimator(settings, batch_ms)
-                    controllers.append(RateController(stream_id, memory.estimator, self))
+                    estimators[stream_id] = memory.estimator
                 else:
                     memory.estimate = None
                 self._decide(stream_id)
-        return controllers
+        return estimators
 
     def stop(self) -> None:
         """Send nothing more."""
@@ -250,11 +256,17 @@ class RateBook:
             self._memory(stream_id).estimate = records_per_second
             self._decide(stream_id)
 
+    def follow_queries(self, stream_id: int, rate: float | None, source: RateSource) -> None:
+        """Take what the queries of a stream can do together, and whose rate that is."""
+        with self._lock:
+            self._memory(stream_id).of_queries = rate, source
+            self._decide(stream_id)
+
     def no_estimate(self, stream_id: int, elements: int) -> None:
         """Let slow start double when the batch used at least half of it."""
         with self._lock:
             running, memory = self._running, self._memory(stream_id)
-            if running is None:
+            if running is None or running.batch_ms is None:
                 return
             decision, _ = running.sent[stream_id]
             if decision.source is not RateSource.SLOW_START or decision.records is None:
@@ -276,7 +288,7 @@ class RateBook:
         """Take a receiver's report; its group may be divided again."""
         with self._lock:
             running = self._running
-            if running is None:
+            if running is None or report.stream_id not in self._memories():
                 return
             now_s = self._clock.monotonic_s()
             usage = running.usages.setdefault(report.stream_id, Usage())
@@ -364,54 +376,3 @@ class RateBook:
         if memory is None:
             raise StreamGraphError(f"stream {stream_id} has no receiver, so it has no rate")
         return memory
-
-
-_log = logging.getLogger("penstock.streaming.rates")
-
-
-class RateController(StreamingListener):
-    """Lets one stream's rate follow its batches (Spark's ``RateController``).
-
-    Called on the listener bus's thread; publishing does not wait for anything.
-
-    Args:
-        stream_id: The stream.
-        estimator: Makes rates.
-        book: Takes them.
-    """
-
-    def __init__(self, stream_id: int, estimator: RateEstimator, book: RateBook) -> None:
-        self.stream_id = stream_id
-        self._estimator = estimator
-        self._book = book
-        self._latest: float | None = None
-
-    @property
-    def latest_rate(self) -> float | None:
-        """What was published last, in records per second; None before the first."""
-        return self._latest
-
-    def onBatchCompleted(self, batchCompleted: BatchCompleted) -> None:
-        """Make a rate of the batch, if it says enough: Spark's condition is the same."""
-        batch = batchCompleted.batchInfo()
-        inputs = batch.streamIdToInputInfo()
-        if self.stream_id not in inputs or batch.totalDelay() < 0:
-            return
-        elements = inputs[self.stream_id].numRecords()
-        rate = self._estimator.compute(
-            batch.processingEndTime(),
-            elements,
-            batch.processingDelay(),
-            batch.schedulingDelay(),
-            self._book.take_queue_fill(self.stream_id),
-        )
-        if rate is None:
-            if self._latest is None and elements > 0:
-                self._book.no_estimate(self.stream_id, elements)
-            return
-        whole = float(int(rate))
-        if whole <= 0:
-            return
-        self._latest = whole
-        _log.debug("stream %d: %d records per second", self.stream_id, whole)
-        self._book.publish(self.stream_id, whole)

@@ -7,10 +7,11 @@ import pickle
 from dataclasses import dataclass, field
 
 from penstock.clock import ManualClock
+from penstock.rates.book import RateBook
+from penstock.rates.decision import RateLimits
+from penstock.rates.memory import RateMemory
 from penstock.settings import Settings
-from penstock.streaming.rates.book import RateBook
-from penstock.streaming.rates.decision import RateLimits
-from penstock.streaming.rates.memory import RateMemory
+from penstock.streaming.listeners.rate_controller import RateController
 from penstock.wire.messages import ReportRateStatus
 
 STEP_MS = 10
@@ -29,13 +30,16 @@ class Book:
         self.sent: list[tuple[int | float | str | None, ...]] = []
         self.versions = dict.fromkeys(self.memories, 0)
         self.book = self._make()
-        self.controllers: list[object] = []
+        self.controllers: list[RateController] = []
 
     def _make(self) -> RateBook:
         return RateBook(lambda: self.memories, lambda: RateLimits.of(self.settings), self.clock)
 
     def start(self) -> None:
-        self.controllers = list(self.book.start(self.settings, 1000, self.send))
+        estimators = self.book.start(self.settings, 1000, self.send)
+        self.controllers = [
+            RateController(stream, estimator, self.book) for stream, estimator in estimators.items()
+        ]
 
     def send(
         self,

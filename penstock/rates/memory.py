@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.rates.estimators import RateEstimator
 
 if TYPE_CHECKING:
-    from penstock.streaming.rates.book import RateBook
+    from penstock.rates.book import RateBook
+    from penstock.rates.decision import RateSource
 
 
 @dataclass
@@ -29,9 +30,9 @@ class GroupPlan:
 
 @dataclass
 class RateMemory:
-    """Plain values that are on the stream's node, so that a checkpoint of the graph has them.
+    """Plain values: a `StreamingContext` has them on the stream's node, so in its checkpoints.
 
-    Guarded by the lock of the context's `RateBook`.
+    Guarded by the lock of the program's `RateBook`.
 
     Attributes:
         records_per_second: What the program asks for, or None.
@@ -42,6 +43,8 @@ class RateMemory:
         group: The group that it belongs to.
         has_receiver: Whether a receiver takes its records, and not the batches themselves.
         is_bounded: Whether it has limits beside these.
+        of_queries: What the queries that read it can do, and whose rate that is; None: it does not
+            follow queries.
     """
 
     records_per_second: float | None = None
@@ -52,6 +55,7 @@ class RateMemory:
     group: GroupPlan | None = None
     has_receiver: bool = True
     is_bounded: bool = False
+    of_queries: tuple[float | None, RateSource] | None = None
 
 
 @dataclass(frozen=True)

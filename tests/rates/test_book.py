@@ -8,12 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import IllegalStateError
+from penstock.rates import PIDRateEstimator, RateEstimator, RateSource
 from penstock.streaming import StreamGraphError
 from penstock.streaming.listeners.events import BatchCompleted, BatchInfo, Time
 from penstock.streaming.listeners.input_info import BatchInput
-from penstock.streaming.rates import PIDRateEstimator, RateController, RateEstimator, RateSource
+from penstock.streaming.listeners.rate_controller import RateController
 from penstock.wire.messages import ReportRateStatus
-from tests.streaming.rates.plant import Book
+from tests.rates.plant import Book
 
 BACKPRESSURE = {"spark__streaming__backpressure__enabled": "true"}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.clock import ManualClock
+from penstock.rates import RateBook, RateLimits, RateMemory, RateSource
 from penstock.settings import Settings
-from penstock.sql._stream_rates import StreamRates
 from penstock.wire.messages import ReportRateStatus
 
 
@@ -16,9 +17,17 @@ class Made:
         self.sent: list[tuple[object, ...]] = []
         self.waiting: set[int] = set()
         pairs = [(name.replace("__", "."), value) for name, value in settings.items()]
-        self.rates = StreamRates(
-            {0: True, 1: False}, Settings.from_pairs(pairs), self.send, self.waiting.__contains__
+        known = Settings.from_pairs(pairs)
+        memories = {0: RateMemory(), 1: RateMemory()}
+        self.rates = RateBook(
+            lambda: memories,
+            lambda: RateLimits.of(known),
+            ManualClock(),
+            self.waiting.__contains__,
         )
+        self.follow(None)
+        self.rates.start(known, None, self.send)
+        self.sent.clear()
 
     def send(
         self,
@@ -34,10 +43,13 @@ class Made:
         self.sent.append((stream_id, records, size, *told))
         return len(self.sent)
 
-    def of(self, stream_id: int, queries: float | None = None) -> tuple[float | None, str]:
-        known = None if stream_id else (queries, "unlimited" if queries is None else "query")
-        found = self.rates.rate(stream_id, known)
-        return found.effective, found.source
+    def follow(self, rate: float | None) -> None:
+        source = RateSource.UNLIMITED if rate is None else RateSource.QUERY
+        self.rates.follow_queries(0, rate, source)
+
+    def of(self, stream_id: int) -> tuple[float | None, str]:
+        found = self.rates.rate(stream_id)
+        return found.effective, found.source.value
 
 
 def held(version: int, stream_id: int = 0) -> ReportRateStatus:
@@ -46,27 +58,27 @@ def held(version: int, stream_id: int = 0) -> ReportRateStatus:
 
 def test_a_query_that_gets_faster_does_not_undo_a_pause() -> None:
     made = Made()
-    made.rates.set_of_queries(0, 100.0)
+    made.follow(100.0)
     made.rates.set_paused(0, True)
-    made.rates.set_of_queries(0, 200.0)
+    made.follow(200.0)
     assert made.sent == [(0, 100.0, None), (0, 100.0, None, "paused"), (0, 200.0, None, "paused")]
-    assert made.of(0, 200.0) == (0.0, "paused")
+    assert made.of(0) == (0.0, "paused")
     made.rates.set_paused(0, False)
     assert made.sent[-1] == (0, 200.0, None)
-    assert made.of(0, 200.0) == (200.0, "query")
+    assert made.of(0) == (200.0, "query")
 
 
 def test_the_lowest_of_them_holds_and_each_can_be_taken_back() -> None:
     made = Made(spark__streaming__receiver__maxRate="300")
     assert made.of(0) == (300.0, "maxRate")
-    made.rates.set_of_queries(0, 100.0)
+    made.follow(100.0)
     made.rates.set_rate(0, "50/second")
-    assert made.of(0, 100.0) == (50.0, "user")
-    made.rates.set_of_queries(0, 20.0)
-    assert made.of(0, 20.0) == (20.0, "query")
-    made.rates.set_of_queries(0, None)
+    assert made.of(0) == (50.0, "user")
+    made.follow(20.0)
+    assert made.of(0) == (20.0, "query")
+    made.follow(None)
     made.rates.set_rate(0, None)
-    assert [records for _, records, _ in made.sent] == [100.0, 50.0, 20.0, 50.0, None]
+    assert [records for _, records, _ in made.sent] == [100.0, 50.0, 20.0, 50.0, 300.0]
     assert made.of(0) == (300.0, "maxRate")
 
 
@@ -85,17 +97,17 @@ def test_what_is_asked_for_takes_the_place_of_the_rate_in_the_settings() -> None
 
 def test_a_receiver_that_has_paused_itself_goes_on_when_somebody_resumes_it() -> None:
     made = Made()
-    made.rates.set_of_queries(0, 100.0)
-    made.rates.take_report(held(1))
+    made.follow(100.0)
+    made.rates.on_rate_status(held(1))
     assert made.sent[-1] == (0, 100.0, None, "paused", "taken over")
-    assert made.of(0, 100.0) == (0.0, "paused")
+    assert made.of(0) == (0.0, "paused")
     made.rates.set_paused(0, False)
     # A report from before it was taken over says nothing new.
-    made.rates.take_report(held(1))
-    assert made.of(0, 100.0) == (100.0, "query")
+    made.rates.on_rate_status(held(1))
+    assert made.of(0) == (100.0, "query")
     # It has paused itself once more since.
-    made.rates.take_report(held(3))
-    assert made.of(0, 100.0) == (0.0, "paused")
+    made.rates.on_rate_status(held(3))
+    assert made.of(0) == (0.0, "paused")
 
 
 def test_a_stream_that_waits_for_its_queries_has_no_rate() -> None:
@@ -124,5 +136,5 @@ def test_of_two_limits_in_the_settings_the_lower_one_holds() -> None:
 
 def test_a_report_of_a_stream_that_is_not_there_changes_nothing() -> None:
     made = Made()
-    made.rates.take_report(held(1, stream_id=7))
+    made.rates.on_rate_status(held(1, stream_id=7))
     assert made.sent == []

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.rates.division import share_out
 from penstock.streaming import RateSource, StreamGraphError
-from penstock.streaming.rates.division import share_out
 from penstock.wire.messages import ReportRateStatus
-from tests.streaming.rates.plant import Book, Group
+from tests.rates.plant import Book, Group
 
 TOTAL = 300_000.0
 
