@@ -2,7 +2,9 @@
 
 One writes Parquet files by two tasks, or three, one a SQLite database, one a file for each epoch by
 a function, and one counts by key. With ``kafka`` there are two others instead, which write to
-topics, one by two tasks or three; with ``timers`` there is one alone, which counts in windows and
+topics, one by two tasks or three; with ``postgres`` there are four others, which write Arrow by two
+tasks or three, JSON lines, and PostgreSQL, and one that receives these lines and writes them to a
+SQLite database; with ``timers`` there is one alone, which counts in windows and
 in sessions. With ``host`` the streams are those of a `ReceiverHost`; with ``query`` there is one
 stream alone, which a query reads, too. With ``kills`` it also kills itself at random steps of an
 epoch: a task's process around `prepare` and `commit`, and the driver around what it logs.
@@ -52,7 +54,8 @@ WINDOW_MS = 1000
 SESSION_MS = 300
 STREAMS = ("files", "database", "function", "state")
 TOPICS = ("wide", "narrow")
-WIDE = ("files", "wide")
+OTHERS = ("arrow", "jsonl", "postgres", "onward")
+WIDE = ("files", "wide", "arrow")
 QUERIED = "database"
 
 
@@ -118,12 +121,47 @@ def timed_numbers(count: int, block_s: float, pid_file: str) -> Any:
     return count_up
 
 
+def lines_of(folder: str, count: int, pid_file: str) -> Any:
+    """Return a source of the numbers that another stream wrote as JSON lines, in their order."""
+
+    @receiver(positions=True)
+    def read(context: Any) -> Iterator[tuple[str, int]]:
+        import json
+        import pathlib
+
+        pathlib.Path(pid_file).write_text(str(os.getpid()))
+        read: set[str] = set()
+        number, known = 0, context.last_position or 0
+        while number < count and not context.stopped.wait(0.02):
+            # Epochs are committed one after the other.
+            for path in sorted(pathlib.Path(folder).glob("part-*.jsonl")):
+                if path.name not in read:
+                    read.add(path.name)
+                    for line in path.read_text().splitlines():
+                        number += 1
+                        if number > known:
+                            yield str(json.loads(line)["n"]), number
+        context.stopped.wait()
+
+    return read
+
+
 class Connect:
     def __init__(self, path: str) -> None:
         self.path = path
 
     def __call__(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=60.0)
+
+
+class ConnectPostgres:
+    def __init__(self, conninfo: str) -> None:
+        self.conninfo = conninfo
+
+    def __call__(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(self.conninfo)
 
 
 class Write:
@@ -232,15 +270,23 @@ def main(config: dict[str, Any]) -> None:
             host.continuous(name, function, **options)
 
     sinks: dict[str, Sink]
+    in_sqlite = DatabaseSink(Connect(str(folder / "numbers.db")), "INSERT INTO numbers VALUES (?)")
     if "kafka" in config:
         address = {"bootstrap.servers": config["kafka"]}
         sinks = {name: KafkaSink(config[name], address, value="n") for name in TOPICS}
+    elif "postgres" in config:
+        sinks = {
+            "arrow": FileSink(folder / "arrow", "arrow"),
+            "jsonl": FileSink(folder / "jsonl", "jsonl"),
+            "postgres": DatabaseSink(
+                ConnectPostgres(config["postgres"]), "INSERT INTO numbers (n) VALUES (%s)"
+            ),
+            "onward": in_sqlite,
+        }
     else:
         sinks = {
             "files": FileSink(folder / "files"),
-            "database": DatabaseSink(
-                Connect(str(folder / "numbers.db")), "INSERT INTO numbers VALUES (?)"
-            ),
+            "database": in_sqlite,
             "function": FunctionSink(Write(str(folder / "function"))),
             "state": FileSink(folder / "state"),
         }
@@ -269,6 +315,8 @@ def main(config: dict[str, Any]) -> None:
         pid_file = str(folder / f"receiver-{name}")
         keys = KEYS if name == "state" else 0
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file, keys=keys)
+        if name == "onward":
+            source = lines_of(str(folder / "jsonl"), config["count"], pid_file)
         continuous(
             source,
             name,

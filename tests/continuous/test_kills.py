@@ -14,13 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.bounds import HANG_S
 from tests.continuous.kafka_topic import values
-from tests.continuous.program import KEYS, STREAMS, TOPICS, WIDE, WINDOW_MS
+from tests.continuous.program import KEYS, OTHERS, STREAMS, TOPICS, WIDE, WINDOW_MS
 from tests.services.kafka import Kafka
+from tests.services.postgres import PostgresServer, postgres_server
 from tests.sources.kafka.conftest import own, started
 from tests.system.driver_process import DriverProcess, driver_process
 
@@ -154,6 +156,40 @@ def test_kafka_is_exact_and_in_order_whatever_is_killed(
         return {name: [values(started.address, topic)] for name, topic in topics.items()}
 
     kill(tmp_path, seed, master, runs, in_kafka, more)
+
+
+@pytest.mark.parametrize(
+    ("seed", "master", "runs", "more"),
+    [
+        # The first test kills the same steps, and `test_sinks` writes all formats.
+        pytest.param(16, "local[12]", 2, {}, marks=pytest.mark.exhaustive),
+        pytest.param(17, "local-cluster[2,6,1024]", 5, {}, marks=pytest.mark.exhaustive),
+        pytest.param(18, "local[12]", 5, {"host": True}, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_other_files_postgresql_and_another_stream_are_exact_whatever_is_killed(
+    tmp_path: Path, seed: int, master: str, runs: int, more: dict[str, Any]
+) -> None:
+    make_table(tmp_path)
+    with postgres_server() as server:
+        with server.connect() as connection:
+            connection.execute("CREATE TABLE numbers (id bigserial, n bigint)")
+        more = {"postgres": server.conninfo(), **more}
+        kill(tmp_path, seed, master, runs, lambda: in_others(tmp_path, server), more)
+
+
+def in_others(folder: Path, server: PostgresServer) -> dict[str, list[list[int]]]:
+    """Return what those have that write with PostgreSQL."""
+    arrow: dict[str, list[int]] = {}
+    for path in sorted((folder / "arrow").glob("part-*.arrow")):
+        with pa.ipc.open_file(str(path)) as reader:
+            arrow.setdefault(path.stem[-4:], []).extend(reader.read_all()["n"].to_pylist())
+    files = sorted((folder / "jsonl").glob("part-*.jsonl"))
+    lines = [json.loads(line)["n"] for path in files for line in path.read_text().splitlines()]
+    with server.connect() as connection:
+        rows = connection.execute("SELECT n FROM numbers ORDER BY id").fetchall()
+    parts = (list(arrow.values()), [lines], [[n for (n,) in rows]], in_database(folder))
+    return dict(zip(OTHERS, parts, strict=True))
 
 
 @pytest.mark.parametrize(
