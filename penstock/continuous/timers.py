@@ -246,6 +246,7 @@ class TimerService:
         self._watermark = watermark
         self._delay_ms = watermark.delay_ms if watermark else 0
         self._idle_ms = watermark.idle_ms if watermark else None
+        self._columns = [watermark.column, watermark.sources] if watermark else []
         self._expire = expire
         self._left = MOST_EXPIRED
         # The largest event time of each source, and the processing time of its last record.
@@ -258,14 +259,16 @@ class TimerService:
         """Take over what there is after the last epoch, from which `select` reads."""
         ((clock,),) = select("SELECT now FROM clock")
         if clock is not None:
-            self._processing.now_ms, self._event.now_ms, self._sources = pickle.loads(clock)
+            self._processing.now_ms, self._event.now_ms, sources, *columns = pickle.loads(clock)
+            # What other columns said is no time of theirs, and would hold them back for ever.
+            self._sources = sources if columns == self._columns else {}
         for domain in (self._event, self._processing):
             domain._select = select
             domain._find_saved()
 
     def save(self, database: sqlite3.Connection) -> None:
         """Write what an epoch changed, within its transaction."""
-        clock = (self._processing.now_ms, self._event.now_ms, self._sources)
+        clock = (self._processing.now_ms, self._event.now_ms, self._sources, *self._columns)
         pickled = pickle.dumps(clock, pickle.HIGHEST_PROTOCOL)
         database.execute("UPDATE clock SET before = now, now = ?", (pickled,))
         for domain in (self._event, self._processing):

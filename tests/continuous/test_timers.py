@@ -428,6 +428,41 @@ def test_a_shorter_time_after_which_sources_are_idle_holds_at_once(
     assert told(driven.end(NOW_MS + 5000)) == [("event", NOW_MS + 5000, ["k"])]
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [(None, "source"), ("source", None), ("source", "key"), ("at", "later")],
+)
+def test_what_other_columns_said_holds_no_source_back(
+    tmp_path: Path, program: Program, before: str | None, now: str | None
+) -> None:
+    """A program has its watermark from other columns than the one before it."""
+
+    def watermark(column: str | None) -> Watermark:
+        if column in ("at", "later"):
+            return Watermark(column, 0)
+        return Watermark("at", 0, sources=column)
+
+    def block(after_ms: int) -> None:
+        batch = timed(NOW_MS + after_ms, source="one")
+        driven.block(NOW_MS, batch.append_column("later", batch["at"]))
+
+    driven = Driven(tmp_path, program, tell, watermark(before))
+    block(5000)
+    driven.end(NOW_MS)
+    driven.program = (*driven.program[:2], watermark(now))
+    driven.begin()
+    event_time = driven.attempt.service.timers.event_time
+    assert event_time.now_ms == NOW_MS + 5000
+    block(4000)
+    assert event_time.now_ms == NOW_MS + 5000
+    block(7000)
+    assert event_time.now_ms == NOW_MS + 7000
+    # The same columns are the same sources, over restarts, too.
+    driven.end(NOW_MS)
+    driven.begin()
+    assert len(driven.attempt.service._sources) == 1
+
+
 def test_one_source_alone_is_not_waited_for_and_a_timer_that_is_sooner_is(
     tmp_path: Path, program: Program
 ) -> None:
