@@ -6,11 +6,13 @@ are, and what tasks say is handed on, on ``penstock-continuous``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import re
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -72,6 +74,8 @@ _MADE_BY = "continuous"
 _NOBODYS_FAULT = "unrelated to the running tasks"
 """In what Spark says of an executor that was taken away; it does not count that either
 (``ExecutorLossReason.scala``)."""
+
+_STATE = re.compile(r"([0-9a-f]{32})-\d+-of-\d+\.sqlite(-journal)?$")
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -190,8 +194,12 @@ class ContinuousStreams:
         if operation.key_by is None:
             return None
         name = f"{epochs.source}-{number}-of-{operation.parallelism}.sqlite"
-        path = os.path.join(os.path.dirname(self._logs.root), "keyedState", name)
+        path = os.path.join(_states_folder(self._logs), name)
         return StatePlace(path, operation.key_by, self._logs.sync)
+
+    def sources(self) -> frozenset[str]:
+        """Return what names the epochs of its streams."""
+        return frozenset(epochs.source for epochs in self._streams.values())
 
     def start(self) -> None:
         """Start the tasks."""
@@ -365,6 +373,32 @@ class ContinuousStreams:
             self._listeners.ended_with_spark(epochs.stream_id, trace)
         else:
             epochs.give_up(f"A thread of continuous stream {epochs.name} died", trace)
+
+
+def _states_folder(logs: BlockLogs) -> str:
+    return os.path.join(os.path.dirname(logs.root), "keyedState")
+
+
+def remove_states(logs: BlockLogs, sources: Collection[str]) -> None:
+    """Remove the states of functions that were forgotten.
+
+    Args:
+        logs: Where blocks are logged.
+        sources: What names the epochs of all others.
+    """
+    if is_shared(logs.root):
+        return  # There are none.
+    folder = _states_folder(logs)
+    try:
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        for name in names:
+            found = _STATE.match(name)
+            if found and found[1] not in sources:
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(os.path.join(folder, name))
+                    _log.info("The state %s is removed: its function was forgotten", name)
+    except OSError as error:
+        _log.warning("States of functions that were forgotten cannot be removed: %s", error)
 
 
 @dataclass(frozen=True)

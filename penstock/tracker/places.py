@@ -242,6 +242,14 @@ class Places:
             known = self._state().kept(stream_id).consumers.get(consumer)
             return None if known is None or known.epoch is None else (known.place, known.epoch)
 
+    def sources(self) -> frozenset[str]:
+        """Return what names the epochs of all consumers that have logged one."""
+        with self._state_lock:
+            kept = [stream.kept for stream in self._state().streams.values()]
+            each = [found.consumers.values() for found in kept if found is not None]
+            epochs = [consumer.epoch for consumers in each for consumer in consumers]
+            return frozenset(epoch.source for epoch in epochs if epoch is not None)
+
     def log_epoch(self, stream_id: int, consumer: str, start: int, epoch: LoggedEpoch) -> None:
         """Log a consumer's next epoch, which has the blocks from `start` on.
 

@@ -24,7 +24,7 @@ from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePla
 from penstock.settings import Settings
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._continuous import ContinuousStreams
+from penstock.tracker._continuous import ContinuousStreams, remove_states
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
 from penstock.tracker._epochs import EpochStatus
@@ -190,6 +190,7 @@ class ReceiverTracker:
             if found.continuous is not None
         }
         self._continuous: ContinuousStreams | None = None
+        self._sources: frozenset[str] | None = None
         # By stream: before that place nothing need be in memory. For one thread.
         self._in_memory_from: dict[int, int] = {}
         self._endpoint: TrackerEndpoint | None = None
@@ -424,6 +425,7 @@ class ReceiverTracker:
             self._place_service.attach(CONTINUOUS, self._operations)
             self._place_service.backlogs.check()
             self._make_continuous(endpoint, self._place_service)
+            self._remove_states()
         bound = endpoint.start()
         self._endpoint = endpoint
         self._link = replace(self._link, tracker=(advertised or bound[0], bound[1]))
@@ -767,6 +769,15 @@ class ReceiverTracker:
         self._deletion.delete(self.ledger, self.ledger.places.release(service.retentions()))
         self._release_memory_of_places(service)
         service.backlogs.check()
+        self._remove_states()
+
+    def _remove_states(self) -> None:
+        """Remove the states of continuous functions that the ledger has forgotten."""
+        sources = self.ledger.places.sources()
+        if sources != self._sources:
+            own = frozenset() if self._continuous is None else self._continuous.sources()
+            remove_states(self._logs, sources | own)
+            self._sources = sources
 
     def _release_memory_of_places(self, service: PlaceService) -> None:
         """Let the memory copies go of what queries have read: it is for what they read next.

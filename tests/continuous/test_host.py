@@ -209,20 +209,30 @@ def test_a_function_that_is_no_part_of_the_program_any_more_is_forgotten_by_its_
     spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    with host_of(spark, tmp_path / "host", numbers(100), sink=FileSink(out, "jsonl")) as host:
+    options = {"sink": FileSink(out, "jsonl"), "key_by": "key"}
+    source, counts = numbers(100, keys=3), Counts(tmp_path)
+    with host_of(spark, tmp_path / "host", source, counts, **options) as host:
         host.start()
         await_that(lambda: len(written(out)) >= 100, host.epochs)
         with pytest.raises(IllegalStateError, match="continuous is the function of stream 'numb"):
             host.dropConsumer("numbers", CONTINUOUS)
+    states = tmp_path / "host" / "keyedState"
+    (name,) = {path.name.split("-")[1] for path in out.glob("part-*")}
+    left, other = states / f"{'0' * 32}-0-of-1.sqlite", states / "other.sqlite"
+    for path in (left, other):  # One of a program that was killed before its first epoch.
+        path.touch()
     host = ReceiverHost(spark, tmp_path / "host")
-    host.stream("numbers", numbers(200), retention=0)
+    host.stream("numbers", numbers(200, keys=3), retention=0)
     with host:
         host.start()
         await_that(lambda: host.streams()["numbers"].records >= 200, host.streams)
+        there = {path.name.removesuffix("-journal") for path in states.iterdir()}
+        assert there == {f"{name}-0-of-1.sqlite", other.name}
         assert [found.consumer for found in host.streams()["numbers"].consumers] == [CONTINUOUS]
         host.dropConsumer("numbers", CONTINUOUS)
         assert host.streams()["numbers"].consumers == ()
         assert host.epochs() == {}
+        await_that(lambda: list(states.iterdir()) == [other], lambda: list(states.iterdir()))
 
 
 @pytest.mark.parametrize(
