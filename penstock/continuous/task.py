@@ -223,6 +223,8 @@ class _Attempt:
         threads: list[OwnedThread] = []
         try:
             try:
+                # Nothing else would end an attempt whose code cannot be had, as its imports hang.
+                self._watch(launch.timeout_s * self._state_call.times)
                 function, sink, on_timer = pickle.loads(launch.pickled)
             except Exception as error:  # noqa: BLE001 - the program's code; it is told
                 self._fail("its function or sink cannot be made in the executor", error)
@@ -254,10 +256,10 @@ class _Attempt:
         launch = self._launch
         try:
             if launch.state is not None:
-                # Nothing else would end an attempt whose folder does not answer.
+                # Nor one whose folder does not answer.
                 self._watch(launch.timeout_s * self._state_call.times)
                 launch.state.claim(launch.attempt)
-                faulthandler.cancel_dump_traceback_later()
+            faulthandler.cancel_dump_traceback_later()
         except StateError as error:
             self._fail("it has no state", error, permanent=error.is_permanent)
             return []

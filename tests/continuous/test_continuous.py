@@ -247,6 +247,36 @@ def test_a_function_that_fails_is_called_again_with_the_same_epoch(
     assert len(list(calls.iterdir())) == 2
 
 
+class HangsFirst:
+    """Hangs in the first process that has it made, as an import may."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state
+        marked = self.folder / "made"
+        if not marked.exists():
+            marked.touch()
+            time.sleep(10 * HANG_S)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return doubled(batch)
+
+
+@pytest.mark.long
+def test_a_function_that_hangs_while_it_is_made_is_made_again(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    stream = ssc.receiverStream(numbers(300))
+    stream.continuous(HangsFirst(tmp_path), sink=FileSink(out, "jsonl"), timeout="1 s")
+    ssc.start()
+    await_that(lambda: len(written(out)) >= 300, lambda: None)
+    assert (tmp_path / "made").exists()
+    assert written(out) == [2 * n for n in range(300)]
+
+
 def test_one_that_fails_for_good_is_given_up_and_told(
     ssc: StreamingContext, tmp_path: Path
 ) -> None:
