@@ -604,11 +604,7 @@ def _from_shared(
     path = segment_path(folder, place.segment)
     if settle:
         fs.settle([path])
-    file = fs.open(path)
-    try:
-        record = memoryview(file.read(place.offset, place.length))
-    finally:
-        file.close()
+    record = memoryview(fs.read_range(path, place.offset, place.length))
     return parse_block(expanded(parse_record(record, expected_sequence=sequence, cipher=cipher)))
 
 

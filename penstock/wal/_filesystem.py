@@ -165,6 +165,14 @@ class FileSystem(Protocol):
         """Open a file for writing over what it holds; otherwise as `create`."""
         ...
 
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Return bytes of a record that was acknowledged; fewer only at the end of the file.
+
+        Raises:
+            OSError: As `open` and `ReadFile.read`.
+        """
+        ...
+
     def open(self, path: str) -> ReadFile:
         """Open a file for reading.
 
@@ -281,6 +289,15 @@ class _Announcements:
 _announcements = _Announcements()
 
 
+def read_once(fs: FileSystem, path: str, offset: int, length: int) -> bytes:
+    """Read from a file that is opened for it; see `FileSystem.read_range`."""
+    file = fs.open(path)
+    try:
+        return file.read(offset, length)
+    finally:
+        file.close()
+
+
 class LocalFileSystem:
     """Files of this host, by system calls.
 
@@ -301,6 +318,9 @@ class LocalFileSystem:
 
     def open(self, path: str) -> LocalReadFile:
         return LocalReadFile(path)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return read_once(self, path, offset, length)
 
     def address(self, path: str) -> str:
         return path

@@ -51,6 +51,7 @@ from penstock.wal._answers import (
     answer_of,
 )
 from penstock.wal._errors import MissingClientError
+from penstock.wal._filesystem import read_once
 from penstock.wal._hdfs_client import (
     AUTHENTICATION,
     HadoopConfiguration,
@@ -267,6 +268,9 @@ class HdfsFileSystem:
 
     def reopen(self, path: str, *, direct: bool) -> HdfsAppendFile:
         raise OSError(errno.EOPNOTSUPP, "HDFS has no writing over what a file holds", path)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return read_once(self, path, offset, length)
 
     def open(self, path: str) -> HdfsReadFile:
         found = self.call(path, lambda: self._client.get_file_info(path))

@@ -187,6 +187,8 @@ _DELETED_AT_ONCE = 1000
 _DIGITS = 15
 _LOST = -1
 _PLUG = bytes(1)
+_KNOWN_FILES = 64
+"""Of so many it is known of what they consist, for who reads one block after the other."""
 
 
 class ConditionsIgnoredError(OSError):
@@ -225,7 +227,7 @@ class ObjectFileSystem:
         authority: ``s3://bucket``, or that of another service.
         patience_s: How long the store may be away before a call fails, in seconds.
 
-    `_lock` guards whether the store was tried.
+    `_lock` guards whether the store was tried, and what is known of files that were read.
     """
 
     begins_at_once = True
@@ -241,6 +243,7 @@ class ObjectFileSystem:
         self._outage = Outage(f"the object store of {authority}", patience_s)
         self._lock = threading.Lock()
         self._has_conditions = False
+        self._known: dict[str, Parts] = {}
         self._process = os.getpid()
 
     # -- what the log asks -----------------------------------------------------------------------
@@ -252,7 +255,22 @@ class ObjectFileSystem:
         raise OSError(errno.EOPNOTSUPP, "an object is not written over", self.address(path))
 
     def open(self, path: str) -> ObjectReadFile:
-        return ObjectReadFile(self, path)
+        return ObjectReadFile(self, path, self.parts(path))
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with self._lock:
+            known = self._known.get(path)
+        if known is not None and offset + length <= known.made:
+            # Parts do not change; all that can be is that they are removed.
+            with contextlib.suppress(FileNotFoundError):
+                return ObjectReadFile(self, path, known).read(offset, length)
+        file = self.open(path)
+        with self._lock:
+            self._known.pop(path, None)
+            self._known[path] = file.parts
+            if len(self._known) > _KNOWN_FILES:
+                del self._known[next(iter(self._known))]
+        return file.read(offset, length)
 
     def address(self, path: str) -> str:
         return f"{self.authority}{path}"
@@ -576,6 +594,11 @@ class Parts:
         self.gaps = gaps
         self.is_fenced = is_fenced
 
+    @property
+    def made(self) -> int:
+        """Up to where nothing is missing."""
+        return self.gaps[0] if self.gaps else self.size
+
 
 def key_of(path: str) -> str:
     """Return the key of a path, as far as it has one."""
@@ -660,24 +683,28 @@ class ObjectAppendFile:
 
 
 class ObjectReadFile:
-    """A file that is being read; its size is that at the opening."""
+    """A file that is being read; its size is that at the opening.
 
-    def __init__(self, fs: ObjectFileSystem, path: str) -> None:
+    Attributes:
+        parts: What it consists of.
+    """
+
+    def __init__(self, fs: ObjectFileSystem, path: str, parts: Parts) -> None:
         self._fs = fs
         self._path = path
-        self._parts = fs.parts(path)
-        if not self._parts.begins:
+        self.parts = parts
+        if not parts.begins:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), fs.address(path))
 
     @property
     def size(self) -> int:
-        return self._parts.size
+        return self.parts.size
 
     def read(self, offset: int, length: int) -> bytes:
-        end = min(offset + length, self._parts.size)
+        end = min(offset + length, self.parts.size)
         if offset < 0 or end <= offset:
             return b""
-        begins, sizes = self._parts.begins, self._parts.sizes
+        begins, sizes = self.parts.begins, self.parts.sizes
         pieces = []
         for number in range(max(bisect_right(begins, offset) - 1, 0), len(begins)):
             begin, size = begins[number], sizes[number]

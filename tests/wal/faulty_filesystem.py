@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.wal import LocalFileSystem, ReadFile
+from penstock.wal._filesystem import read_once
 
 SECTOR = 512
 PAGE = 4096
@@ -205,6 +206,9 @@ class FaultyFileSystem:
         with self._call("reopen"):
             self._refuse_on_hdfs(path)
             return _FaultyAppendFile(self, self._file(path), direct and self._direct)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return read_once(self, path, offset, length)
 
     def open(self, path: str) -> _FaultyReadFile:
         with self._call("open"):

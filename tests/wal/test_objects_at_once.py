@@ -626,6 +626,45 @@ def test_a_list_in_which_something_is_missing_is_no_gap() -> None:
     assert parts.size == sum(parts.sizes)
 
 
+class CountingObjects(ObjectsClient):
+    lists = 0
+
+    def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
+        self.lists += 1
+        return super().keys(folder, after)
+
+
+def test_who_reads_records_one_after_the_other_lists_once(held: HeldObjects) -> None:
+    client = CountingObjects(held._store, "s3://bucket")
+    fs, path = Files(client), segment_path(FOLDER, 1)
+    held.is_free = True
+    log, calls = opened(held)
+    first = log.append(1, A)
+    for _ in range(3):
+        assert A in fs.read_range(path, first.offset, first.length)
+    assert client.lists == 1
+    # What was not there is looked for, also behind what was made out of turn.
+    held.is_free = False
+    calls.begin(B, 1)
+    calls.begin(C, 2)
+    held.settle(held.held[1], "done")
+    assert A in fs.read_range(path, first.offset, first.length)
+    assert fs.read_range(path, first.offset + first.length + 64, 999_999)
+    held.free()
+    calls.join()
+    for payload in (B, C):
+        place = calls.said[payload]
+        assert isinstance(place, RecordPlace)
+        assert payload in fs.read_range(path, place.offset, place.length)
+    # And what is gone is told, and not taken for there.
+    log.roll()
+    log.append(1, b"d")
+    log.remove_segments([1])
+    with pytest.raises(FileNotFoundError):
+        fs.read_range(path, first.offset, first.length)
+    log.close()
+
+
 MORE = (pytest.param(begin, marks=pytest.mark.exhaustive) for begin in range(200, 6000, 200))
 
 
