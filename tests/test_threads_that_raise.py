@@ -881,7 +881,7 @@ PLACES: dict[str, Case | None] = {
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
     "tracker/cluster.py:SparkCluster.thread": cluster,
     "wal/_objects.py:ObjectAppendFile._make": None,
-    "wal/_objects.py:ObjectReadFile.read": None,
+    "wal/_objects.py:ObjectReadFile._read_all": None,
     "wal/_writer.py:LogWriter._start": log_sync,
     "wire/client.py:Client.connect": client,
     "wire/server.py:Server.start": server,

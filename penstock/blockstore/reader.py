@@ -604,7 +604,7 @@ def _from_shared(
     path = segment_path(folder, place.segment)
     if settle:
         fs.settle([path])
-    record = memoryview(fs.read_range(path, place.offset, place.length))
+    record = fs.read_range(path, place.offset, place.length)
     return parse_block(expanded(parse_record(record, expected_sequence=sequence, cipher=cipher)))
 
 

@@ -165,7 +165,7 @@ class FileSystem(Protocol):
         """Open a file for writing over what it holds; otherwise as `create`."""
         ...
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_range(self, path: str, offset: int, length: int) -> memoryview:
         """Return bytes of a record that was acknowledged; fewer only at the end of the file.
 
         Raises:
@@ -289,11 +289,11 @@ class _Announcements:
 _announcements = _Announcements()
 
 
-def read_once(fs: FileSystem, path: str, offset: int, length: int) -> bytes:
+def read_once(fs: FileSystem, path: str, offset: int, length: int) -> memoryview:
     """Read from a file that is opened for it; see `FileSystem.read_range`."""
     file = fs.open(path)
     try:
-        return file.read(offset, length)
+        return memoryview(file.read(offset, length))
     finally:
         file.close()
 
@@ -319,7 +319,7 @@ class LocalFileSystem:
     def open(self, path: str) -> LocalReadFile:
         return LocalReadFile(path)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_range(self, path: str, offset: int, length: int) -> memoryview:
         return read_once(self, path, offset, length)
 
     def address(self, path: str) -> str:

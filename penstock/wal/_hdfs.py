@@ -269,7 +269,7 @@ class HdfsFileSystem:
     def reopen(self, path: str, *, direct: bool) -> HdfsAppendFile:
         raise OSError(errno.EOPNOTSUPP, "HDFS has no writing over what a file holds", path)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_range(self, path: str, offset: int, length: int) -> memoryview:
         return read_once(self, path, offset, length)
 
     def open(self, path: str) -> HdfsReadFile:

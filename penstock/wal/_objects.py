@@ -257,20 +257,20 @@ class ObjectFileSystem:
     def open(self, path: str) -> ObjectReadFile:
         return ObjectReadFile(self, path, self.parts(path))
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_range(self, path: str, offset: int, length: int) -> memoryview:
         with self._lock:
             known = self._known.get(path)
         if known is not None and offset + length <= known.made:
             # Parts do not change; all that can be is that they are removed.
             with contextlib.suppress(FileNotFoundError):
-                return ObjectReadFile(self, path, known).read(offset, length)
+                return ObjectReadFile(self, path, known).view(offset, length)
         file = self.open(path)
         with self._lock:
             self._known.pop(path, None)
             self._known[path] = file.parts
             if len(self._known) > _KNOWN_FILES:
                 del self._known[next(iter(self._known))]
-        return file.read(offset, length)
+        return file.view(offset, length)
 
     def address(self, path: str) -> str:
         return f"{self.authority}{path}"
@@ -701,9 +701,17 @@ class ObjectReadFile:
         return self.parts.size
 
     def read(self, offset: int, length: int) -> bytes:
+        return b"".join(self._read_all(offset, length))
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """As `read`; what is in one part is not copied."""
+        found = self._read_all(offset, length)
+        return found[0] if len(found) == 1 else memoryview(b"".join(found))
+
+    def _read_all(self, offset: int, length: int) -> list[memoryview]:
         end = min(offset + length, self.parts.size)
         if offset < 0 or end <= offset:
-            return b""
+            return []
         begins, sizes = self.parts.begins, self.parts.sizes
         pieces = []
         for number in range(max(bisect_right(begins, offset) - 1, 0), len(begins)):
@@ -719,22 +727,24 @@ class ObjectReadFile:
             pieces.append((_LOST, offset, end))
         threads_wanted = min(self._fs.reads_at_once, len(pieces))
         if threads_wanted == 1:
-            return b"".join(map(self._read, pieces))
+            return list(map(self._read, pieces))
         with ThreadPoolExecutor(threads_wanted, "penstock-object-reads") as threads:
-            return b"".join(threads.map(self._read, pieces))
+            return list(threads.map(self._read, pieces))
 
-    def _read(self, piece: tuple[int, int, int]) -> bytes:
+    def _read(self, piece: tuple[int, int, int]) -> memoryview:
         part, begin, end = piece
         if part == _LOST:
             # As on a disk: a reader finds no record there, and says so.
-            return bytes(end - begin)
+            return memoryview(bytes(end - begin))
         key = self._fs.part_key(self._path, part)
         return self._fs.call(lambda: self._fs.client.get_range(key, begin, end))
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        data = self.read(offset, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        at = 0
+        for piece in self._read_all(offset, len(buffer)):
+            buffer[at : at + len(piece)] = piece
+            at += len(piece)
+        return at
 
     def close(self) -> None:
         """Do nothing: nothing is held open."""

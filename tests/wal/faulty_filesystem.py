@@ -207,7 +207,7 @@ class FaultyFileSystem:
             self._refuse_on_hdfs(path)
             return _FaultyAppendFile(self, self._file(path), direct and self._direct)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
+    def read_range(self, path: str, offset: int, length: int) -> memoryview:
         return read_once(self, path, offset, length)
 
     def open(self, path: str) -> _FaultyReadFile:

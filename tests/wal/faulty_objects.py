@@ -112,7 +112,7 @@ class FaultyObjects(ObjectsClient):
         self._end()
         return super().get(key)
 
-    def get_range(self, key: str, begin: int, end: int) -> bytes:
+    def get_range(self, key: str, begin: int, end: int) -> memoryview:
         self._begin("get")
         self._end()
         return super().get_range(key, begin, end)
