@@ -371,6 +371,22 @@ class StorageAddress:
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """Where a service is asked over HTTP, without credentials."""
+
+    @property
+    def accepted(self) -> str:
+        return "an address such as https://host:9000, without a user, a path and a query"
+
+    def read(self, text: str) -> str:
+        # The error does not say what was read: there may be a password in it.
+        found = re.fullmatch(r"(https?://[^/?#@\s]+)/?", text.strip())
+        if found is None:
+            raise ValueError("not an address")
+        return found[1]
+
+
+@dataclass(frozen=True)
 class LocalPath:
     """A path on the local disk of each host; it is absolute, as hosts share it."""
 

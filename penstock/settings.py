@@ -23,6 +23,7 @@ from typing import Any
 from penstock._setting_values import (
     Budget,
     Choice,
+    Endpoint,
     Factor,
     Flag,
     LimitAbove0,
@@ -66,7 +67,7 @@ _HIDDEN = "(not shown)"
 _MEANT_FOR_US = (OWN_PREFIX, OWN_PREFIX.removeprefix("spark."))
 """Keys that begin like this, in letters of any case, have to be known."""
 
-_SECRET = re.compile(r"secret|passw|token|sharedRate", re.IGNORECASE)
+_SECRET = re.compile(r"secret|passw|token|credential|storage|sharedRate", re.IGNORECASE)
 """An unknown key that looks like one with a secret in its value."""
 
 _log = logging.getLogger("penstock.settings")
@@ -308,6 +309,20 @@ class Settings:
     aimd_min_rate: float = _setting(
         "spark.penstock.backpressure.aimd.minRate", Factor(is_open=True), "100"
     )
+    storage_endpoint: str | None = _setting("spark.penstock.storage.s3.endpoint", Endpoint(), None)
+    storage_region: str | None = _setting(
+        "spark.penstock.storage.s3.region", Text("a region such as eu-central-1"), None
+    )
+    storage_profile: str | None = _setting(
+        "spark.penstock.storage.s3.profile", Text("a name in ~/.aws/config"), None
+    )
+    storage_virtual_hosted: bool = _setting(
+        "spark.penstock.storage.s3.virtualHosted", Flag(), "false"
+    )
+    storage_request_timeout_s: float = _setting(
+        "spark.penstock.storage.requestTimeout", Seconds(minimum_ms=100), "60s"
+    )
+    storage_patience_s: float = _setting("spark.penstock.storage.patience", Seconds(), "60s")
     dead_letters_enabled: bool = _setting("spark.penstock.deadLetters.enabled", Flag(), "true")
     dead_letters_dir: str | None = _setting("spark.penstock.deadLetters.dir", LogFolder(), None)
     dead_letters_max_bytes: int = _setting(
@@ -403,7 +418,7 @@ class Settings:
                 try:
                     values[setting.attribute] = setting.kind.read(text)
                 except ValueError:
-                    if isinstance(setting.kind, StorageAddress):
+                    if isinstance(setting.kind, (StorageAddress, Endpoint)):
                         # There may be a password in it.
                         raise SettingError(key, _HIDDEN, setting.kind.accepted) from None
                     raise SettingError(key, text, setting.kind.accepted) from None

@@ -101,6 +101,8 @@ def test_nothing_set_gives_our_defaults() -> None:
         ("spark.streaming.raw.maxBlockSizeBytes", "64k", 64 << 10),
         ("spark.penstock.wal.dir", "/var/lib/penstock", "/var/lib/penstock"),
         ("spark.penstock.wal.dir", "file:///var/lib/penstock", "/var/lib/penstock"),
+        ("spark.penstock.storage.s3.endpoint", " https://store:9000/ ", "https://store:9000"),
+        ("spark.penstock.storage.requestTimeout", "500ms", 0.5),
         ("spark.penstock.wal.dir", "file:/var/lib/penstock", "/var/lib/penstock"),
         ("spark.penstock.wal.sync", "Interval", "interval"),
         ("spark.penstock.blockServer.port", "7100", 7100),
@@ -228,6 +230,10 @@ def test_a_budget_of_nonsense_names_the_key_and_what_is_accepted(text: str) -> N
         ("spark.penstock.sharedRate.storage", "redis://"),
         ("spark.penstock.sharedRate.pasword", "hush"),
         ("spark.penstock.redisPassword", "hush"),
+        ("spark.penstock.storage.s3.endpoint", "https://user:hush@host:9000"),
+        ("spark.penstock.storage.s3.endpoint", "https://host/?signature=hush"),
+        ("spark.penstock.storage.s3.endpoint", "hush"),
+        ("spark.penstock.storage.s3.accessKey", "hush"),
     ],
 )
 def test_an_error_does_not_show_what_may_be_a_password(key: str, text: str) -> None:

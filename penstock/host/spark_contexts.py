@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark import SparkContext
@@ -10,6 +12,7 @@ from pyspark import SparkContext
 from penstock._arguments import refused
 from penstock.errors import IllegalStateError, SettingError
 from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Settings
+from penstock.wal import STORAGE_VARIABLES, given_storage, storage_environment
 
 
 def is_stopped(spark_context: SparkContext) -> bool:
@@ -47,6 +50,39 @@ def spark_context_of(given: Any) -> SparkContext:
         )
     found: SparkContext = context
     return found
+
+
+def hand_over_storage(spark_context: SparkContext) -> None:
+    """Give the settings of object storage to this process and to the tasks of a Spark context.
+
+    What the environment of this process has of them goes to the tasks, too, where the Spark context
+    says nothing else.
+    """
+    take_storage(spark_context.getConf().getAll())
+    for name in STORAGE_VARIABLES:
+        spark_context.environment.pop(name, None)
+    spark_context.environment.update(given_storage(os.environ))
+
+
+def take_storage(pairs: Iterable[tuple[str, str]]) -> None:
+    """Put the settings of object storage into the environment of this process.
+
+    Those of a Spark context before are taken out of it.
+    """
+    with _taking:
+        for name in list(_hidden):
+            before = _hidden.pop(name)
+            os.environ.pop(name, None)
+            if before is not None:
+                os.environ[name] = before
+        for name, text in storage_environment(pairs).items():
+            _hidden[name] = os.environ.get(name)
+            os.environ[name] = text
+
+
+_taking = threading.Lock()
+_hidden: dict[str, str | None] = {}
+"""What the environment had of each variable that a Spark context has set; guarded by `_taking`."""
 
 
 def read_settings(

@@ -41,7 +41,12 @@ from penstock.host.preparation import (
 from penstock.host.receiver_arguments import check_picklable
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import is_stopped, read_settings, spark_context_of
+from penstock.host.spark_contexts import (
+    hand_over_storage,
+    is_stopped,
+    read_settings,
+    spark_context_of,
+)
 from penstock.host.spark_end import stop_bounded, stop_spark, tell_of_silence, told
 from penstock.host.spark_logs import end_progress_bar, has_large_stacks
 from penstock.host.terminal import TerminalLines
@@ -148,6 +153,7 @@ class ReceiverHost:
         if not isinstance(spark, SparkSession):
             raise TypeError(refused("spark", spark, "a SparkSession"))
         use_own_python(self._sc)
+        hand_over_storage(self._sc)
         self._spark = spark
         self._directory = None if directory is None else checkpoint_folder(directory)
         if share is not None and not isinstance(share, (str, os.PathLike)):

@@ -37,7 +37,7 @@ from penstock.host.preparation import (
 from penstock.host.receiver_arguments import check_picklable
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import read_settings, spark_context_of
+from penstock.host.spark_contexts import hand_over_storage, read_settings, spark_context_of
 from penstock.host.spark_end import stop_spark
 from penstock.receiver.user_calls import blocked_at
 from penstock.streaming._engine import StreamingEngine
@@ -147,6 +147,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             raise ValueError("batchDuration is needed: the seconds between two batches")
         self._sc = spark_context_of(sparkContext)
         use_own_python(self._sc)
+        hand_over_storage(self._sc)
         self._clock = SystemClock() if clock is None else clock
         self._graph = DStreamGraph(self._sc, to_milliseconds(batchDuration, "batchDuration"))
         self._bus = StreamingListenerBus()

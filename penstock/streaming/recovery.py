@@ -16,6 +16,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, typed_text
 from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
+from penstock.host.spark_contexts import hand_over_storage, take_storage
 from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
@@ -30,7 +31,7 @@ from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, r
 from penstock.streaming.checkpoint.saved_states import state_names
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.rdd_files import SparkRDDFiles
-from penstock.wal import EncryptionKey
+from penstock.wal import STORAGE_VARIABLES, EncryptionKey, given_storage
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -292,7 +293,14 @@ def recover_context(
 
 def _newest(path: str) -> tuple[EncryptionKey | None, Checkpoint | None]:
     """Return the newest checkpoint in a folder, and the key that it was read with."""
-    spark_context = SparkContext._active_spark_context
+    spark: Any = SparkContext
+    spark_context: SparkContext | None = spark._active_spark_context
+    if spark_context is not None:
+        hand_over_storage(spark_context)
+    elif "PYSPARK_GATEWAY_PORT" in os.environ:
+        # What spark-submit was given is known before there is a Spark context.
+        spark._ensure_initialized()
+        take_storage(SparkConf(loadDefaults=True, _jvm=spark._jvm).getAll())
     encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
     return encryption, read_checkpoint(path, encryption)
 
@@ -355,7 +363,8 @@ def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
     """Return Spark's configuration of a recovered program.
 
     It is the one that was saved, without what belongs to one run. What the new environment sets
-    of `_RELOADED` counts instead: by ``spark-submit``, or by ``PYSPARK_SUBMIT_ARGS``.
+    of `_RELOADED` counts instead: by ``spark-submit``, or by ``PYSPARK_SUBMIT_ARGS``; and what it
+    sets of object storage.
     """
     kept = {key: value for key, value in pairs if key not in _OF_ONE_RUN}
     spark: Any = SparkContext
@@ -384,6 +393,9 @@ def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
             kept,
             added_only=True,
         )
+    # By these the checkpoint was reached.
+    stored = given_storage(os.environ)
+    kept.update((STORAGE_VARIABLES[name], text) for name, text in stored.items())
     return _conf(kept)
 
 

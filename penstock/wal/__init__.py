@@ -83,6 +83,8 @@ Modules
 `_objects`                an object store as a file system, and who writes a log there
 `_objects_client`         the requests that are made of it, and what it answers
 `_objects_clouds`         what differs between S3, Google Cloud Storage and Azure
+`_objects_settings`       how their settings reach every process
+`_aws_profile`            credentials of ``~/.aws``
 `_owner`                  what a lock says of its owner
 `_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration
 ========================  =======================================================================
@@ -152,6 +154,7 @@ from penstock.wal._layout import (
 from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem, has_used_objects
 from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
 from penstock.wal._objects_clouds import object_store_help
+from penstock.wal._objects_settings import STORAGE_VARIABLES, given_storage, storage_environment
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, read_record
 from penstock.wal._writer import LogWriter
@@ -163,6 +166,7 @@ __all__ = [
     "OBJECT_ADDRESSES",
     "RECORD_HEADER_SIZE",
     "SEAL_SIZE",
+    "STORAGE_VARIABLES",
     "TAG_SIZE",
     "Answer",
     "AppendFile",
@@ -202,6 +206,7 @@ __all__ = [
     "answer_of",
     "calls_left_behind",
     "check",
+    "given_storage",
     "has_used_objects",
     "is_on_hdfs",
     "is_on_objects",
@@ -220,4 +225,5 @@ __all__ = [
     "segment_path",
     "settled",
     "stamp_record",
+    "storage_environment",
 ]

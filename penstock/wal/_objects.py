@@ -86,6 +86,7 @@ from penstock.backoff import Backoff
 from penstock.wal._answers import Outage, StorageAwayError
 from penstock.wal._objects_client import ObjectsClient
 from penstock.wal._objects_clouds import cloud_of
+from penstock.wal._objects_settings import given_storage, storage_settings
 from penstock.wal._owner import Mark, Owner
 
 if TYPE_CHECKING:
@@ -764,18 +765,20 @@ class _FileSystems:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: dict[str, ObjectFileSystem] = {}
+        self._made: dict[tuple[object, ...], ObjectFileSystem] = {}
         self._process = 0
 
     def get(self, authority: str) -> ObjectFileSystem:
         with self._lock:
             if self._process not in (0, os.getpid()):
                 raise _forked(authority)
-            if authority not in self._made:
+            key = (authority, *given_storage(os.environ).items())
+            if key not in self._made:
                 client = ObjectsClient.of_bucket(authority)
-                self._made[authority] = ObjectFileSystem(client, authority)
+                patience_s = storage_settings(os.environ).storage_patience_s
+                self._made[key] = ObjectFileSystem(client, authority, patience_s=patience_s)
                 self._process = os.getpid()
-            return self._made[authority]
+            return self._made[key]
 
     @property
     def is_in_use(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.wal._answers import StorageAwayError
+from penstock.wal._aws_profile import ProfileCredentials
 from penstock.wal._errors import MissingClientError
 from penstock.wal._objects_clouds import (
     BUSY_CODES,
@@ -29,13 +30,12 @@ from penstock.wal._objects_clouds import (
     Cloud,
     cloud_of,
 )
+from penstock.wal._objects_settings import storage_settings
 
 _logger = logging.getLogger("penstock.wal")
 
-_REQUEST_S = 60
-"""How long one request may take that carries bytes: as long as a block may need on a slow line,"""
 _ANSWER_S = 10
-"""and one that does not."""
+"""How long one request may take that carries no bytes, at most."""
 _CONNECT_S = 5
 _PAGE = 1000
 _STATUS = re.compile(r"(?:non-2xx status code: |\(code: (?!404))(\d{3})")
@@ -75,13 +75,14 @@ class ObjectsClient:
 
     @classmethod
     def of_bucket(cls, name: str) -> ObjectsClient:
-        """Return the client of a bucket, with endpoint and credentials of the environment.
+        """Return the client of a bucket, as the environment says that it is reached.
 
         Args:
             name: Its address, without a path.
 
         Raises:
             MissingClientError: The package of the client is not installed.
+            SettingError: The environment has a setting that is not accepted.
         """
         cloud = _cloud(name)
         found = cloud.authority.fullmatch(name)
@@ -94,14 +95,19 @@ class ObjectsClient:
                 text = f"{variable} begins or ends with a blank or a line break"
                 raise OSError(errno.EINVAL, text, name)
         more = cloud.options(found, os.environ)
+        if profile := more.pop("profile", None):
+            more = ProfileCredentials(name, profile).options() | more
         for variable in cloud.endpoint_variables:
             endpoint = os.environ.get(variable)
             if endpoint is not None:
-                if not _is_endpoint(endpoint):
+                if not _is_endpoint(endpoint.strip()):
                     text = f"{variable} is {endpoint!r}, and not of the form https://host:port"
                     raise OSError(errno.EINVAL, text, name)
-                more[cloud.endpoint_option] = endpoint.rstrip("/")
+                more[cloud.endpoint_option] = endpoint.strip().rstrip("/")
                 break
+        if more.get("virtual_hosted_style_request") and (endpoint := more.get("endpoint")):
+            more["endpoint"] = endpoint.replace("://", f"://{found['bucket']}.", 1)
+        longest_s = storage_settings(os.environ).storage_request_timeout_s
         options: dict[str, Any] = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
         if more.get(cloud.endpoint_option, "").startswith("http://"):
             options["allow_http"] = True
@@ -114,7 +120,7 @@ class ObjectsClient:
                     retry_config={"max_retries": 0},
                     **more,
                 )
-                for seconds in (_REQUEST_S, _ANSWER_S)
+                for seconds in (longest_s, min(longest_s, _ANSWER_S))
             )
         return cls(store, name, asked)
 
@@ -262,6 +268,9 @@ def _of_kind(error: BaseException, address: str) -> OSError:
     elif is_cut_off:
         causes = [" ".join(filter(None, cause)) for cause in _CAUSE.findall(details)]
         text = ": ".join([text, *causes[-1:]])
+        if "builder error" in text:
+            text = f"what gives these credentials is asked by https only: {text}"
+            is_cut_off = False
     if is_refused or is_no_token:
         return PermissionError(errno.EACCES, text, address)
     if status in _NOT_TO_PASS:

@@ -31,6 +31,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.wal._objects_settings import storage_settings
+
 Environment = Mapping[str, str]
 
 GONE_CODES = frozenset({"NoSuchKey", "BlobNotFound"})
@@ -41,9 +43,17 @@ EXISTS_CODES = frozenset({"BlobAlreadyExists"})
 BUSY_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
 """What is said with another status, or within the answer to a deletion of many."""
 REFUSED_CODES = frozenset(
-    {"AccessDenied", "BlobImmutableDueToPolicy", "ExpiredToken", "InvalidToken"}
+    {
+        "AccessDenied",
+        "BlobImmutableDueToPolicy",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidIdentityToken",
+        "InvalidToken",
+    }
 )
-"""What is said with another status than 401 and 403, or within the answer to a deletion of many."""
+"""What is said with another status than 401 and 403: within the answer to a deletion of many, or by
+what gives credentials."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Cloud:
         prefix: How the names of its variables begin.
         credentials: The variables that give credentials, for errors.
         role: What an address is asked for on a host of the service that gives credentials.
-        options: Gives the store's name, and what it is opened with besides.
+        options: Gives what its store is opened with, and the profile that has credentials.
         lists_after: A list can be asked to begin after a key.
         keeps_folders: A folder can be listed in which there is nothing.
     """
@@ -82,7 +92,17 @@ class Cloud:
 
 
 def _s3(found: re.Match[str], environment: Environment) -> dict[str, Any]:
-    return {}
+    settings = storage_settings(environment)
+    profile = settings.storage_profile
+    if profile is None and not environment.get("AWS_ACCESS_KEY_ID"):
+        profile = environment.get("AWS_PROFILE")
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    options = {
+        "profile": profile,
+        "region": settings.storage_region or region,
+        "virtual_hosted_style_request": settings.storage_virtual_hosted,
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 def _google(found: re.Match[str], environment: Environment) -> dict[str, Any]:
@@ -117,9 +137,13 @@ _CLOUDS = {
         extra="penstock[s3]",
         condition="If-None-Match: *",
         endpoint_option="endpoint",
-        endpoint_variables=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+        endpoint_variables=(
+            "PENSTOCK_STORAGE_S3_ENDPOINT",
+            "AWS_ENDPOINT_URL_S3",
+            "AWS_ENDPOINT_URL",
+        ),
         prefix="AWS_",
-        credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
         role=re.compile(
             "latest/api/token|/latest/meta-data/|Missing (AccessKeyId|SecretAccessKey)"
         ),

@@ -14,7 +14,8 @@ from tests.bounds import HANG_S
 
 _OPENSSL = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 "
-    "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
+    "-subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1 "
+    "-addext basicConstraints=critical,CA:FALSE"
 )
 START_S = HANG_S
 

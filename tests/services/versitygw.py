@@ -38,7 +38,7 @@ class VersityServer(ServerProcess):
         address = f"127.0.0.1:{self.port}"
         keys = [KEYS["aws_access_key_id"], KEYS["aws_secret_access_key"]]
         options = ["--port", address, "--access", keys[0], "--secret", keys[1], "--keep-alive"]
-        self.command = [binary, "--quiet", *options, "posix", str(self.data)]
+        self.command: list[str] = [binary, "--quiet", *options, "posix", str(self.data)]
 
     @property
     def authority(self) -> str:

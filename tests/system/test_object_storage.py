@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,8 @@ import obstore
 import pytest
 
 from penstock.streaming import DStream, StreamGraphError, StreamingContext
+from tests.bounds import HANG_S
+from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import MOSTLY_S3, ObjectServer, make_server
 from tests.system.driver_process import driver_process
 from tests.system.feeder import Feeder
@@ -104,6 +108,67 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
     newest = max(path for path in states.iterdir() if path.suffix == "")
     assert json.loads(newest.read_text()) == {"counts": counts, "sums": sums}
     assert len(feeder.pids) == RUNS + 1
+
+
+@pytest.mark.long
+def test_settings_of_spark_submit_reach_all_processes_and_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server("s3", tmp_path / "store")
+    server.start()
+    batches = tmp_path / "batches"
+    batches.mkdir()
+    (tmp_path / "run.py").write_text(
+        "import runpy, sys\nmodule = sys.argv[2]\ndel sys.argv[1:3]\n"
+        "runpy.run_module(module, run_name='__main__', alter_sys=True)\n"
+    )
+    for name, value in server.environment().items():
+        if name in ("AWS_ENDPOINT_URL", "AWS_REGION"):
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    proxy = FaultyHttp(server.client_port)
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--conf"]
+    checkpoint = f"{server.authority}/app"
+    try:
+        with Feeder() as feeder:
+            for number, url in enumerate((proxy.url, server.url)):
+                local = tmp_path / f"local-{number}"
+                config = {
+                    "master": "local[3]",
+                    "batch_s": 1,
+                    "checkpoint": checkpoint,
+                    "batches": str(batches),
+                    "states": None,
+                    "feeder": feeder.address,
+                }
+                command = [*submit, f"spark.local.dir={local}", "--conf"]
+                command += [f"spark.penstock.storage.s3.endpoint={url}", str(tmp_path / "run.py")]
+                module = "tests.system.recoverable"
+                with driver_process(tmp_path, config, command, module) as driver:
+                    conf = driver.wait_until_started()["conf"]
+                    assert conf["spark.penstock.storage.s3.endpoint"] == url
+                    feeder.await_acknowledged(feeder.acknowledged + 3000)
+                    if number:
+                        sent = feeder.finish()
+                        await_that("all is processed", lambda sent=sent: processed(batches) == sent)
+                proxy.close()
+                shutil.rmtree(local, ignore_errors=True)
+                for name in memory_files(conf["spark.app.id"]):
+                    os.unlink(f"/dev/shm/{name}")
+        assert not [path for path in batches.iterdir() if path.suffix == ".other"]
+        # Commands have it from the environment.
+        monkeypatch.setenv("PENSTOCK_STORAGE_S3_ENDPOINT", server.url)
+        told = subprocess.run(
+            [sys.executable, "-m", "penstock", "checkpoint", checkpoint],
+            capture_output=True,
+            text=True,
+            timeout=HANG_S,
+        )
+        assert "0 batches not complete" in told.stdout, told
+    finally:
+        proxy.close()
+        server.stop()
 
 
 def test_states_need_a_folder_that_spark_can_write_to(

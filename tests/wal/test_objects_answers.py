@@ -309,7 +309,7 @@ def test_a_certificate_that_is_not_accepted_is_said_at_once(
     with tls_front(int(store.url.rpartition(":")[2]), tmp_path / "server.pem") as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://127.0.0.1:{port}")
         said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
-        assert "certificate is not accepted: CaUsedAsEndEntity; " in str(said)
+        assert "certificate is not accepted: UnknownIssuer; " in str(said)
         assert "SSL_CERT_FILE" in str(said)
         assert answer_of(said) is Answer.OTHER
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")

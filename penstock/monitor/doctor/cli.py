@@ -15,6 +15,7 @@ import msgspec
 from penstock.commands import Command, Seconds, conf_option
 from penstock.errors import SettingError
 from penstock.host.durability import scratch_parent
+from penstock.host.spark_contexts import take_storage
 from penstock.host.startup_checks import check_spark_settings
 from penstock.monitor.doctor.cluster import check_cluster
 from penstock.monitor.doctor.driver import (
@@ -85,6 +86,7 @@ def doctor(
     java = check_java(os.environ)
     findings.append(java)
     settings = Settings()
+    take_storage(conf.items())
     try:
         settings = Settings.from_pairs(conf.items())
         check_spark_settings(conf.get, settings, receivers)

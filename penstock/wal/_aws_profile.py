@@ -1,0 +1,79 @@
+"""Credentials of a profile of ``~/.aws``, which the client of object stores does not read.
+
+botocore does: keys of a file, a role that another profile assumes, a sign-on (SSO), a program that
+gives them. So whatever a profile says holds here as it does for AWS's own command.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from penstock.wal._errors import MissingClientError
+
+_logger = logging.getLogger("penstock.wal")
+
+_HOLDS = timedelta(minutes=6)
+"""The client asks again five minutes before what it was given ends, so once a minute."""
+
+
+class ProfileCredentials:
+    """Gives the credentials of a profile to `obstore`, again each time that it asks.
+
+    Args:
+        address: The bucket, for errors.
+        profile: Its name.
+
+    Raises:
+        MissingClientError: botocore is not installed.
+        OSError: There is no such profile, or it has no credentials.
+    """
+
+    def __init__(self, address: str, profile: str) -> None:
+        try:
+            self._sessions: Any = importlib.import_module("botocore.session")
+            errors: Any = importlib.import_module("botocore.exceptions")
+        except ImportError:
+            raise MissingClientError(address, "botocore", "penstock[aws]") from None
+        self._errors = (errors.BotoCoreError, errors.ClientError, LookupError)
+        self._profile = profile
+        self._credentials: Any = None
+        try:
+            self._last = self._read()
+        except self._errors as error:
+            text = f"the profile {profile!r} gives no credentials: {error}"
+            raise OSError(errno.EACCES, text, address) from None
+
+    def options(self) -> dict[str, Any]:
+        """Return with what a store is opened: these, and what the profile says of it."""
+        said = self._session.get_scoped_config()
+        given = {"region": said.get("region"), "endpoint": said.get("endpoint_url")}
+        return {
+            "credential_provider": self,
+            **{name: text for name, text in given.items() if text},
+        }
+
+    def __call__(self) -> dict[str, Any]:
+        try:
+            self._last = self._read()
+        except self._errors as error:
+            # Perhaps a file is being written. What was given may hold still.
+            _logger.warning("the profile %r gives no credentials: %s", self._profile, error)
+        return self._last | {"expires_at": datetime.now(timezone.utc) + _HOLDS}
+
+    def _read(self) -> dict[str, Any]:
+        # What botocore renews it renews itself; of what is in a file it reads each session anew.
+        if not hasattr(self._credentials, "refresh_needed"):
+            self._session = self._sessions.Session(profile=self._profile)
+            self._credentials = self._session.get_credentials()
+        if self._credentials is None:
+            raise LookupError("it names none")
+        keys = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": keys.access_key,
+            "secret_access_key": keys.secret_key,
+            "token": keys.token,
+        }

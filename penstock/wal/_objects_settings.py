@@ -1,0 +1,51 @@
+"""How the settings of object storage reach a process: as variables of its environment.
+
+A log is opened in drivers, executors, block servers and commands, and a checkpoint before there is
+a Spark context. So the driver puts what its Spark context has of ``spark.penstock.storage.*`` into
+its environment and that of its tasks (`penstock.host.spark_contexts`), and all read it there. None
+of these settings holds a secret: credentials are where the clouds' own programs look for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from penstock.errors import SettingError
+from penstock.settings import Settings, settings_table
+
+_PREFIX = "spark.penstock.storage."
+
+
+def _variable(key: str) -> str:
+    words = re.sub("([a-z])([A-Z])", r"\1_\2", key.removeprefix(_PREFIX))
+    return f"PENSTOCK_STORAGE_{words.replace('.', '_').upper()}"
+
+
+STORAGE_VARIABLES = {
+    _variable(line.key): line.key for line in settings_table() if line.key.startswith(_PREFIX)
+}
+"""The settings by the variables that stand for them."""
+
+
+def storage_environment(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the variables of what a configuration has of these settings."""
+    return {_variable(key): text for key, text in pairs if key.startswith(_PREFIX)}
+
+
+def given_storage(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what an environment has of these variables."""
+    return {name: environment[name] for name in STORAGE_VARIABLES if environment.get(name)}
+
+
+def storage_settings(environment: Mapping[str, str]) -> Settings:
+    """Return the settings that an environment gives; of others the defaults.
+
+    Raises:
+        SettingError: One is not accepted; it names the variable.
+    """
+    given = given_storage(environment)
+    try:
+        return Settings.from_pairs((STORAGE_VARIABLES[name], given[name]) for name in given)
+    except SettingError as error:
+        raise SettingError(_variable(error.key), error.value, error.accepted) from None
