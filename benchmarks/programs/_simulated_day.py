@@ -99,7 +99,7 @@ class SimulatedDay:
             stack.callback(self.tracker.stop, graceful=False, timeout_s=WAIT_S)
             self.tracker.start()
             self._stack = stack
-            for _ in range(len(self.tracker.get_all_receiver_info())):
+            for _ in range(len(self.tracker.tracking_infos())):
                 self._take(self._cluster.next_receiver())
             any_launch = self._living[0].launch
             for place in self._cluster.executors():

@@ -152,10 +152,10 @@ class HostedReceivers:
             found.append(
                 ReceiverStatus(
                     stream_id,
-                    info.info.name,
+                    info.name,
                     _STATES[info.state],
-                    info.info.location,
-                    info.info.executorId,
+                    info.location,
+                    info.executor_id,
                     "" if address is None else address_text(*address),
                     info.attempts,
                     records,
@@ -238,11 +238,11 @@ class HostedReceivers:
     @property
     def count(self) -> int:
         """How many receivers there are."""
-        return len(self.tracker.get_all_receiver_info())
+        return len(self.tracker.tracking_infos())
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
-        infos = self.tracker.get_all_receiver_info().values()
+        infos = self.tracker.tracking_infos().values()
         return sum(info.active for info in infos), len(infos)
 
     def drain(self, timeout_s: float) -> None:

@@ -236,29 +236,24 @@ class Model(StreamingListener):
                 reading = readings.get(status.stream_id)
                 discarded = self._discarded(status.stream_id, reading)
                 lag = None if reading is None else reading.pipe.source_lag
+                trend = self._trend(status.stream_id)
                 self._receivers[status.stream_id] = Receiver(
-                    status.stream_id,
-                    status.name,
-                    status.state,
-                    status.host,
-                    status.executor_id,
-                    # One that starts again in its process is still the tracker's same attempt.
-                    max(status.attempts, self._starts.get(status.stream_id, 0)),
-                    status.records,
-                    status.blocks,
-                    discarded,
-                    bounded(self._shown(status.last_error)[0]),
-                    self._details.get(status.stream_id, ""),
-                    None if status.last_error_ms < 0 else status.last_error_ms,
-                    reading,
-                    status.waits,
-                    rates.get(status.stream_id),
-                    "" if status.position is None else bounded(str(status.position), _POSITION),
-                    self._trend(status.stream_id).look(
-                        now_ms // 1000, discarded, lag, status.dropped
+                    **vars(
+                        replace(
+                            status,
+                            # One that starts again in its process is still the same attempt.
+                            attempts=max(status.attempts, self._starts.get(status.stream_id, 0)),
+                            last_error=bounded(self._shown(status.last_error)[0]),
+                            position=""
+                            if status.position is None
+                            else bounded(str(status.position), _POSITION),
+                        )
                     ),
-                    status.addresses,
-                    status.dropped,
+                    discarded=discarded,
+                    last_error_detail=self._details.get(status.stream_id, ""),
+                    reading=reading,
+                    rate=rates.get(status.stream_id),
+                    lately=trend.look(now_ms // 1000, discarded, lag, status.dropped),
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source.value)

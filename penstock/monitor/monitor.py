@@ -31,7 +31,7 @@ from penstock.streaming.listeners.events import (
     StreamingStarted,
 )
 from penstock.threads import OwnedThread, Repeated
-from penstock.tracker import TrackedReceiver
+from penstock.tracker import ReceiverTrackingInfo
 from penstock.wire.addresses import address_text, bare_host
 
 if TYPE_CHECKING:
@@ -406,13 +406,13 @@ class TrackerEvents:
         """Take note that the receivers are being started."""
         self._model.onStreamingStarted(StreamingStarted(self._model.now_ms()))
 
-    def receiver_started(self, info: TrackedReceiver, /) -> None:
+    def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
         self._model.onReceiverStarted(ReceiverStarted(ReceiverInfo.of(info)))
 
-    def receiver_error(self, info: TrackedReceiver, /) -> None:
+    def receiver_error(self, info: ReceiverTrackingInfo, /) -> None:
         self._model.onReceiverError(ReceiverError(ReceiverInfo.of(info)))
 
-    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+    def receiver_stopped(self, info: ReceiverTrackingInfo, /) -> None:
         self._model.onReceiverStopped(ReceiverStopped(ReceiverInfo.of(info)))
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:

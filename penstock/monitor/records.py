@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from penstock.host.receiver_readings import ReceiverReading, ReceiverWaits
+from penstock.host.receiver_readings import ReceiverReading, ReceiverStatus
 from penstock.rates import StreamRate
 from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 
@@ -237,51 +237,25 @@ class Lately:
 
 
 @dataclass(frozen=True)
-class Receiver:
-    """A receiver as it is.
+class Receiver(ReceiverStatus):
+    """A receiver as it is, with what the model knows beside that.
+
+    Of its status, attempts are those within its process, too, the last error is what may be shown
+    of it, and the position is a text, empty where there is none.
 
     Attributes:
-        stream_id: Its stream.
-        name: ``<type>-<stream id>``.
-        state: ``starting``, ``running`` or ``stopped``.
-        host: Where it runs or ran; empty before.
-        executor_id: The executor there.
-        attempts: How often it was started, within its process or not.
-        records: Records of it that are durable and known to the driver, in this run.
-        blocks: The blocks that they are in.
         discarded: Records that it was heard to have discarded, in this run.
-        last_error: What it last complained of; empty: nothing.
-        last_error_detail: The traceback of that.
-        last_error_ms: When that was.
+        last_error_detail: The traceback of the last error.
         reading: What it told last; None while nothing is heard of it.
-        waits: What it waited for in the last second.
         rate: The rate of its stream.
-        position: The place in the source after its last durable record, as text; empty: it has
-            none.
         lately: How it has been in the last minutes.
-        addresses: Where it listens.
-        dropped: Records that it dropped in this run, since they came faster than they passed.
     """
 
-    stream_id: int
-    name: str
-    state: str
-    host: str
-    executor_id: str
-    attempts: int
-    records: int
-    blocks: int
-    discarded: int
-    last_error: str
-    last_error_detail: str
-    last_error_ms: int | None
-    reading: ReceiverReading | None
-    waits: ReceiverWaits | None
-    rate: StreamRate | None
-    position: str = ""
+    discarded: int = 0
+    last_error_detail: str = ""
+    reading: ReceiverReading | None = None
+    rate: StreamRate | None = None
     lately: Lately = Lately()
-    addresses: tuple[str, ...] = ()
-    dropped: int = 0
 
 
 @dataclass(frozen=True)

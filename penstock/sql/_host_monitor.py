@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.dead_letters import LetterTail
     from penstock.monitor import Application, Monitor, TrackerEvents
-    from penstock.tracker import KeptStream, TrackedReceiver
+    from penstock.tracker import KeptStream, ReceiverTrackingInfo
     from penstock.wire.messages import ReportRateStatus
 
 _NEWEST_BLOCKS = 100
@@ -151,23 +151,23 @@ class HostEvents:
         self._lines = lines
         self.monitor: TrackerEvents | None = None
 
-    def receiver_started(self, info: TrackedReceiver, /) -> None:
+    def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
         self._lines.say(
-            started_line(info.name, info.location, info.executorId), ("started", info.streamId)
+            started_line(info.name, info.location, info.executor_id), ("started", info.stream_id)
         )
         if self.monitor is not None:
             self.monitor.receiver_started(info)
 
-    def receiver_error(self, info: TrackedReceiver, /) -> None:
+    def receiver_error(self, info: ReceiverTrackingInfo, /) -> None:
         # It is in the tracker's log.
         if self.monitor is not None:
             self.monitor.receiver_error(info)
 
-    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
-        self._readings.ended(info.streamId)
-        line = stopped_line(info.name, info.lastErrorMessage, info.lastError)
+    def receiver_stopped(self, info: ReceiverTrackingInfo, /) -> None:
+        self._readings.ended(info.stream_id)
+        line = stopped_line(info.name, info.last_error_message, info.last_error)
         if line:
-            self._lines.say(line, ("stopped", info.streamId))
+            self._lines.say(line, ("stopped", info.stream_id))
         if self.monitor is not None:
             self.monitor.receiver_stopped(info)
 

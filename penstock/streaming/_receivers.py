@@ -43,8 +43,8 @@ from penstock.tracker import (
     KeptStream,
     KeptStreamSettings,
     ReceivedBlockTracker,
+    ReceiverTrackingInfo,
     Retention,
-    TrackedReceiver,
 )
 from penstock.wire.messages import (
     BlockTrace,
@@ -229,7 +229,7 @@ class ReceiverSide:
             stream_id: sum(
                 block.num_records for block in tracker.ledger.unallocated_blocks(stream_id)
             )
-            for stream_id in tracker.get_all_receiver_info()
+            for stream_id in tracker.tracking_infos()
         }
         for stream_id, stream in self.kept().items():
             behind = [consumer.records_behind for consumer in stream.consumers]
@@ -246,7 +246,7 @@ class ReceiverSide:
             IllegalStateError: The stream has no receiver, so its records are not kept here.
             Exception: What a record raises that is unpickled.
         """
-        if self.hosted is None or stream_id not in self.hosted.tracker.get_all_receiver_info():
+        if self.hosted is None or stream_id not in self.hosted.tracker.tracking_infos():
             raise IllegalStateError("this stream has no receiver: there are no blocks of it here")
         ledger = self.hosted.tracker.ledger
         try:
@@ -314,16 +314,16 @@ class _TrackerEvents:
         self._readings = readings
         self._clock = clock
 
-    def receiver_started(self, info: TrackedReceiver, /) -> None:
-        self._rates.receiver_started(info.streamId)
+    def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
+        self._rates.receiver_started(info.stream_id)
         self._bus.post(ReceiverStarted(ReceiverInfo.of(info)))
 
-    def receiver_error(self, info: TrackedReceiver, /) -> None:
+    def receiver_error(self, info: ReceiverTrackingInfo, /) -> None:
         self._bus.post(ReceiverError(ReceiverInfo.of(info)))
 
-    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
-        self._rates.receiver_stopped(info.streamId)
-        self._readings.ended(info.streamId)
+    def receiver_stopped(self, info: ReceiverTrackingInfo, /) -> None:
+        self._rates.receiver_stopped(info.stream_id)
+        self._readings.ended(info.stream_id)
         self._bus.post(ReceiverStopped(ReceiverInfo.of(info)))
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:

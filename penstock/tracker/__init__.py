@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from penstock.tracker.receiver_tracking_info import (
         ReceiverState,
         ReceiverTrackerEvents,
-        TrackedReceiver,
+        ReceiverTrackingInfo,
     )
 
 __all__ = [
@@ -121,12 +121,12 @@ __all__ = [
     "ReceiverState",
     "ReceiverTracker",
     "ReceiverTrackerEvents",
+    "ReceiverTrackingInfo",
     "Retention",
     "SparkCluster",
     "StreamsDoNotFitError",
     "TaskEnd",
     "TaskLocation",
-    "TrackedReceiver",
     "TrackerState",
     "open_ledger",
     "read_checkpoint",
@@ -162,7 +162,7 @@ _MODULES = {
     "receiver_tracking_info": [
         "ReceiverState",
         "ReceiverTrackerEvents",
-        "TrackedReceiver",
+        "ReceiverTrackingInfo",
     ],
 }
 

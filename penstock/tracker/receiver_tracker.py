@@ -46,7 +46,6 @@ from penstock.tracker.receiver_tracking_info import (
     ReceiverState,
     ReceiverTrackerEvents,
     ReceiverTrackingInfo,
-    TrackedReceiver,
 )
 from penstock.wal import Company, is_on_hdfs, is_on_objects, is_shared
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
@@ -605,10 +604,6 @@ class ReceiverTracker:
             for info in infos
             if info.state is ReceiverState.ACTIVE and info.running is not None
         )
-
-    def get_all_receiver_info(self) -> dict[int, TrackedReceiver]:
-        """Return all receivers by stream (Spark's ``GetAllReceiverInfo``)."""
-        return {stream_id: info.info for stream_id, info in self._receivers.infos().items()}
 
     def tracking_infos(self) -> dict[int, ReceiverTrackingInfo]:
         """Return all that is known of the receivers, by stream."""

@@ -13,7 +13,7 @@ from penstock.tracker.cluster import ExecutorLocation, TaskLocation
 from penstock.wire.messages import ReportRateStatus
 
 NEVER = -1
-"""`TrackedReceiver.lastErrorTime` when there was no error."""
+"""`ReceiverTrackingInfo.last_error_time_ms` when there was no error."""
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -27,39 +27,14 @@ class ReceiverState(enum.Enum):
 
 
 @dataclass(frozen=True)
-class TrackedReceiver:
-    """A receiver, for listeners and people (Spark's ``ReceiverInfo``; its names are kept).
-
-    Attributes:
-        streamId: The stream.
-        name: ``<stream>-<streamId>``, where a stream without a name has that of its receiver's
-            class or function.
-        active: Whether it runs.
-        location: The host it runs or ran on, or empty.
-        executorId: The executor, or empty.
-        lastErrorMessage: What the last error was about, or empty.
-        lastError: Its traceback, or empty.
-        lastErrorTime: When it was told, in ms since the epoch; -1 when there was none.
-    """
-
-    streamId: int
-    name: str
-    active: bool
-    location: str
-    executorId: str
-    lastErrorMessage: str = ""
-    lastError: str = ""
-    lastErrorTime: int = NEVER
-
-
-@dataclass(frozen=True)
 class ReceiverTrackingInfo:
-    """The state of one receiver. Frozen: each transition returns the next state.
+    """A receiver, also as listeners have it. Frozen: each transition returns the next state.
 
     Attributes:
         stream_id: The stream.
         state: INACTIVE, SCHEDULED (a job was submitted) or ACTIVE (it registered).
-        name: See `TrackedReceiver.name`.
+        name: ``<stream>-<stream_id>``, where a stream without a name has that of its receiver's
+            class or function.
         scheduled_locations: Where it may run, while SCHEDULED.
         running: Where it runs, while ACTIVE; where it last ran, otherwise.
         attempt: The attempt that was launched last, or empty.
@@ -135,18 +110,19 @@ class ReceiverTrackingInfo:
         return replace(self, state=ReceiverState.INACTIVE, scheduled_locations=(), addresses=())
 
     @property
-    def info(self) -> TrackedReceiver:
-        """The record for listeners."""
-        return TrackedReceiver(
-            streamId=self.stream_id,
-            name=self.name,
-            active=self.state is ReceiverState.ACTIVE,
-            location=self.running.host if self.running is not None else "",
-            executorId=self.running.executor_id if self.running is not None else "",
-            lastErrorMessage=self.last_error_message,
-            lastError=self.last_error,
-            lastErrorTime=self.last_error_time_ms,
-        )
+    def active(self) -> bool:
+        """Whether it runs."""
+        return self.state is ReceiverState.ACTIVE
+
+    @property
+    def location(self) -> str:
+        """The host that it runs or ran on, or empty."""
+        return "" if self.running is None else self.running.host
+
+    @property
+    def executor_id(self) -> str:
+        """The executor, or empty."""
+        return "" if self.running is None else self.running.executor_id
 
     def _require(self, transition: str, *states: ReceiverState) -> None:
         if self.state not in states:
@@ -158,13 +134,13 @@ class ReceiverTrackingInfo:
 class ReceiverTrackerEvents(Protocol):
     """Who is notified of receivers. Called on the tracker's threads: must not block for long."""
 
-    def receiver_started(self, info: TrackedReceiver, /) -> None:
+    def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
         """A receiver registered."""
 
-    def receiver_error(self, info: TrackedReceiver, /) -> None:
+    def receiver_error(self, info: ReceiverTrackingInfo, /) -> None:
         """A receiver, or its job, had an error; it may go on."""
 
-    def receiver_stopped(self, info: TrackedReceiver, /) -> None:
+    def receiver_stopped(self, info: ReceiverTrackingInfo, /) -> None:
         """A receiver stopped; unless the tracker stops too, it starts again."""
 
     def permanent_error(self, stream_id: int, message: str, error: str, /) -> None:
@@ -185,15 +161,15 @@ class Listeners:
 
     def started(self, info: ReceiverTrackingInfo) -> None:
         """A receiver registered."""
-        self._call(lambda: self._events.receiver_started(info.info))
+        self._call(lambda: self._events.receiver_started(info))
 
     def error(self, info: ReceiverTrackingInfo) -> None:
         """A receiver had an error."""
-        self._call(lambda: self._events.receiver_error(info.info))
+        self._call(lambda: self._events.receiver_error(info))
 
     def stopped(self, info: ReceiverTrackingInfo) -> None:
         """A receiver stopped."""
-        self._call(lambda: self._events.receiver_stopped(info.info))
+        self._call(lambda: self._events.receiver_stopped(info))
 
     def gave_up(self, stream_id: int, message: str, error: str) -> None:
         """A receiver is given up."""

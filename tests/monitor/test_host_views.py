@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.monitor import TrackerEvents
 from penstock.monitor.tables import top_lines
 from penstock.monitor.web.routes import Routes
-from penstock.tracker import ConsumerStatus, KeptStream, TrackedReceiver
+from penstock.tracker import ConsumerStatus, KeptStream, ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.cluster import ExecutorLocation
 from tests.monitor.asking import get, open_access, read, text
 from tests.monitor.feeding import START_MS, Program
 
@@ -155,8 +156,16 @@ def test_what_a_tracker_tells_is_in_the_strip_of_events() -> None:
     events = TrackerEvents(program.model)
     events.started()
 
-    def info(error: str = "", trace: str = "") -> TrackedReceiver:
-        return TrackedReceiver(0, "numbers-0", True, "h1", "3", error, trace, START_MS)
+    def info(error: str = "", trace: str = "") -> ReceiverTrackingInfo:
+        return ReceiverTrackingInfo(
+            0,
+            ReceiverState.ACTIVE,
+            "numbers-0",
+            running=ExecutorLocation("h1", "3"),
+            last_error_message=error,
+            last_error=trace,
+            last_error_time_ms=START_MS,
+        )
 
     events.receiver_started(info())
     events.receiver_error(info("no route to host", "Traceback 1"))

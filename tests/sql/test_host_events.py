@@ -11,12 +11,21 @@ from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.terminal import TerminalLines
 from penstock.monitor import TrackerEvents
 from penstock.sql._host_monitor import HostEvents
-from penstock.tracker import TrackedReceiver
+from penstock.tracker import ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.cluster import ExecutorLocation
 from tests.monitor.feeding import START_MS, Program
 
 
-def told(message: str = "") -> TrackedReceiver:
-    return TrackedReceiver(0, "numbers-0", True, "h1", "3", message, "", START_MS)
+def told(message: str = "") -> ReceiverTrackingInfo:
+    return ReceiverTrackingInfo(
+        0,
+        ReceiverState.ACTIVE,
+        "numbers-0",
+        running=ExecutorLocation("h1", "3"),
+        last_error_message=message,
+        last_error="",
+        last_error_time_ms=START_MS,
+    )
 
 
 def test_each_is_told_of_what_concerns_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -96,14 +96,14 @@ def run(sc: SparkContext, tracker: ReceiverTracker, events: Events) -> dict[str,
             assert time.monotonic() < deadline
             kind, info = events._told.get(timeout=HANG_S)
             if kind == "started":
-                started.append(info.streamId)
+                started.append(info.stream_id)
             if kind != "error":
                 continue
-            if info.lastErrorMessage == "stored":
-                waiting.discard(info.streamId)
-            found = re.fullmatch(r"executor (\d+)", info.lastErrorMessage)
+            if info.last_error_message == "stored":
+                waiting.discard(info.stream_id)
+            found = re.fullmatch(r"executor (\d+)", info.last_error_message)
             if found:
-                pids[info.streamId] = int(found.group(1))
+                pids[info.stream_id] = int(found.group(1))
                 reports += 1
 
     follow(2, [0, 1])

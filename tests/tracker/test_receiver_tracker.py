@@ -204,14 +204,14 @@ def test_should_restart_receiver_after_stopping_it(tmp_path: Path) -> None:
 def test_get_allocated_executors(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
         attempt = cluster.next_attempt()
-        assert tracker.get_all_receiver_info()[0].executorId == ""
+        assert tracker.tracking_infos()[0].executor_id == ""
         attempt.register()
-        (info,) = tracker.get_all_receiver_info().values()
-        assert (info.streamId, info.name, info.active) == (0, "Source-0", True)
-        assert (info.location, info.executorId) == ("127.0.0.1", "driver")
-        assert tracker.get_all_receiver_info()[0].active
+        (info,) = tracker.tracking_infos().values()
+        assert (info.stream_id, info.name, info.active) == (0, "Source-0", True)
+        assert (info.location, info.executor_id) == ("127.0.0.1", "driver")
+        assert tracker.tracking_infos()[0].active
         attempt.deregister()
-        assert not tracker.get_all_receiver_info()[0].active
+        assert not tracker.tracking_infos()[0].active
 
 
 @pytest.mark.parametrize(("stream", "name"), [("orders", "orders-0"), ("", "Source-0")])
@@ -260,7 +260,7 @@ def test_i10_a_graceful_stop_lets_receivers_report_their_last_blocks(tmp_path: P
         # The last batches are still to come.
         tracker.allocate_blocks_to_batch(5)
         assert len(tracker.get_blocks_of_batch_and_stream(5, 0)) == 2
-        assert events.until("stopped").lastErrorMessage == "Stopped by driver"
+        assert events.until("stopped").last_error_message == "Stopped by driver"
 
 
 def test_the_log_tells_of_each_receiver_and_of_an_error_without_a_stack_once(
@@ -278,7 +278,7 @@ def test_the_log_tells_of_each_receiver_and_of_an_error_without_a_stack_once(
                 attempt.report("discarded: it is too large", "ValueError: it is too large\n")
             attempt.report("odd line", "ValueError: it is too large\n")
             for _ in range(3):
-                assert "too large" in events.until("error").lastError
+                assert "too large" in events.until("error").last_error
     for number in receivers:
         told = [line for line in caplog.messages if line.startswith(f"Receiver {number}: ")]
         assert told == [
@@ -425,7 +425,7 @@ def test_a_receiver_is_started_again_until_it_ends_for_good(tmp_path: Path) -> N
             events.next("error")
             events.next("stopped")
         events.next("started")
-        assert events.next("stopped").lastErrorMessage == "the source has ended"
+        assert events.next("stopped").last_error_message == "the source has ended"
         assert cluster.ended_for_good()
 
 
@@ -443,7 +443,7 @@ def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
         assert isinstance(old.register(), Refused)
         old.report("too late", "")
         assert new.add(block(0, new.launch.attempt, new.first)) == Ok()
-        assert tracker.get_all_receiver_info()[0].lastErrorMessage != "too late"
+        assert tracker.tracking_infos()[0].last_error_message != "too late"
         old.close()
 
 
@@ -477,7 +477,7 @@ def test_a_permanent_error_is_told_and_not_tried_again(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (_, cluster, events):
         attempt = cluster.next_attempt()
         attempt.report("cannot be made", "Traceback: no such setting", permanent=True)
-        assert events.next("error").lastError == "Traceback: no such setting"
+        assert events.next("error").last_error == "Traceback: no such setting"
         assert events.next("permanent") == (0, "cannot be made", "Traceback: no such setting")
         attempt.finish(TaskEnd.ENDED)
         assert cluster.ended_for_good()
@@ -488,7 +488,7 @@ def test_a_task_that_raises_in_python_at_each_start_is_given_up(tmp_path: Path) 
         for _ in range(3):
             error = RuntimeError("Traceback (most recent call last):\nModuleNotFoundError: mine")
             cluster.next_attempt().fail(error)
-            assert events.next("error").lastErrorTime > 0
+            assert events.next("error").last_error_time_ms > 0
         stream, message, text = events.next("permanent")
         assert (stream, "3 times" in message, "ModuleNotFoundError" in text) == (0, True, True)
         assert cluster.ended_for_good()
@@ -519,9 +519,9 @@ def test_reported_errors_reach_listeners_with_text_and_time(tmp_path: Path) -> N
         events.next("started")
         attempt.report("odd line", "Traceback …")
         info = events.next("error")
-        assert (info.lastErrorMessage, info.lastError) == ("odd line", "Traceback …")
+        assert (info.last_error_message, info.last_error) == ("odd line", "Traceback …")
         assert info.active
-        assert info.lastErrorTime > 0
+        assert info.last_error_time_ms > 0
 
 
 def test_a_receiver_that_restarts_itself_registers_again_under_its_numbers(tmp_path: Path) -> None:
@@ -597,7 +597,7 @@ def test_receivers_are_spread_and_a_misplaced_one_is_refused_but_not_for_ever(
             attempt = cluster.next_attempt()
         attempt.host, attempt.executor_id = "hostC", "7"
         assert isinstance(attempt.register(), Registered)
-        assert tracker.get_all_receiver_info()[0].location == "hostC"
+        assert tracker.tracking_infos()[0].location == "hostC"
 
 
 # -- clean-up and block servers --------------------------------------------------------------------
@@ -939,7 +939,7 @@ def test_a_block_that_batches_skip_is_counted_and_told_once(tmp_path: Path) -> N
         assert tracker.skipped_blocks == 2
         assert isinstance(attempt.ask(SkippedBlock(9, "input-9-1", "")), Refused)
         assert tracker.skipped_blocks == 2
-        texts = [events.next("error").lastErrorMessage for _ in range(2)]
+        texts = [events.next("error").last_error_message for _ in range(2)]
         assert ["input-0-1" in texts[0], "input-0-2" in texts[1]] == [True, True]
         assert events.rest() == []
 
@@ -1017,7 +1017,7 @@ def test_a_failed_job_is_told_by_the_line_that_says_most(
         attempt = cluster.next_attempt()
         attempt.register()
         attempt.fail(RuntimeError(text))
-        assert events.until("error").lastError == f"RuntimeError: {text}"
+        assert events.until("error").last_error == f"RuntimeError: {text}"
         assert f"The job of receiver 0 failed: {line}" in caplog.messages
         # So that what is shown of the end needs not say that it does not know why.
-        assert events.until("stopped").lastErrorMessage == "The job of receiver 0 failed"
+        assert events.until("stopped").last_error_message == "The job of receiver 0 failed"

@@ -94,7 +94,7 @@ def test_an_attempt_that_fails_alone_is_started_again_beside_its_mates(tmp_path:
         process.end(1, attempts[1], "Traceback (most recent call last):\nValueError: no")
         again = process.started(1)
         assert again[1] != attempts[1]
-        assert "ValueError: no" in events.until("error").lastError
+        assert "ValueError: no" in events.until("error").last_error
         # Sent again after a reconnect: the process knows what it runs.
         assert process.register() == Ok()
         assert process.started(0, 1, 2) == {**attempts, **again}
@@ -119,8 +119,8 @@ def test_a_process_that_died_takes_its_attempts_along_and_no_others(tmp_path: Pa
         again = alone.started(1)
         assert again[1] != attempts[1]
         error = events.until("error")
-        assert error.streamId == 1
-        assert error.lastError.endswith("Receiver 1 called os._exit(7)")
+        assert error.stream_id == 1
+        assert error.last_error.endswith("Receiver 1 called os._exit(7)")
         others = Process(launch, 3, 0, 2, ended="Receiver 1 called os._exit(7)")
         others.register()
         assert not {again[1], *attempts.values()} & set(others.started(0, 2).values())
@@ -194,7 +194,7 @@ def test_receivers_whose_task_ended_before_them_start_again(tmp_path: Path, end:
         (running,) = cluster._running.values()
         running.end.set_result(end)
         if end is TaskEnd.ENDED:
-            assert events.until("error").lastError.endswith("the task of its slot has ended")
+            assert events.until("error").last_error.endswith("the task of its slot has ended")
         assert slot_launch(cluster).task != first.task
 
 

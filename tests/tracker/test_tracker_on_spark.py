@@ -87,7 +87,7 @@ def wait_for(what: Callable[[], bool]) -> None:
 
 
 def pid_of(info: Any) -> int:
-    found = re.fullmatch(r"pid (\d+)", info.lastErrorMessage)
+    found = re.fullmatch(r"pid (\d+)", info.last_error_message)
     assert found is not None, info
     return int(found.group(1))
 
@@ -117,7 +117,7 @@ def test_records_arrive_and_nothing_is_lost_or_doubled_when_the_worker_is_killed
                 batch()
                 os.kill(pid, signal.SIGKILL)
         tracker.stop_receiving(True, WAIT_S)
-        assert events.until("stopped").lastErrorMessage
+        assert events.until("stopped").last_error_message
         batch()
         batch()
         assert not tracker.has_unallocated_blocks()

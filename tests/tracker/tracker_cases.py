@@ -20,9 +20,9 @@ from penstock.tracker import (
     KeptStreamSettings,
     ReceivedBlockTracker,
     ReceiverTracker,
+    ReceiverTrackingInfo,
     TaskEnd,
     TaskLocation,
-    TrackedReceiver,
     open_ledger,
 )
 from penstock.wire import Client
@@ -64,13 +64,13 @@ class Events:
         self._told: queue.Queue[tuple[str, Any]] = queue.Queue()
         self.rates: queue.Queue[ReportRateStatus] = queue.Queue()
 
-    def receiver_started(self, info: TrackedReceiver) -> None:
+    def receiver_started(self, info: ReceiverTrackingInfo) -> None:
         self._told.put(("started", info))
 
-    def receiver_error(self, info: TrackedReceiver) -> None:
+    def receiver_error(self, info: ReceiverTrackingInfo) -> None:
         self._told.put(("error", info))
 
-    def receiver_stopped(self, info: TrackedReceiver) -> None:
+    def receiver_stopped(self, info: ReceiverTrackingInfo) -> None:
         self._told.put(("stopped", info))
 
     def permanent_error(self, stream_id: int, message: str, error: str) -> None:

@@ -195,8 +195,8 @@ class RestApi:
 
 
 def time_text(time_ms: int | None) -> str | None:
-    """Return a time as Spark's REST writes it: ``2026-11-22T14:35:46.123GMT``."""
-    if time_ms is None:
+    """Return a time as Spark's REST writes it: ``2026-11-22T14:35:46.123GMT``; None: never."""
+    if time_ms is None or time_ms < 0:
         return None
     moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.timezone.utc)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ms % 1000:03d}GMT"

@@ -291,7 +291,7 @@ def _of_receiver(receiver: Receiver) -> dict[str, Any]:
         "addresses": list(receiver.addresses),
         "lastError": receiver.last_error or None,
         "lastErrorDetail": receiver.last_error_detail or None,
-        "lastErrorMs": receiver.last_error_ms,
+        "lastErrorMs": None if receiver.last_error_ms < 0 else receiver.last_error_ms,
         "troubles": troubles(receiver),
         "waits": None,
         "waitsFor": None,

@@ -14,7 +14,7 @@ from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.job import JobResult, JobSet
-    from penstock.tracker import TrackedReceiver
+    from penstock.tracker import ReceiverTrackingInfo
 
 UNKNOWN = -1
 """A time or a duration that is not known."""
@@ -192,17 +192,17 @@ class ReceiverInfo:
     _last_error_ms: int = UNKNOWN
 
     @classmethod
-    def of(cls, info: TrackedReceiver) -> ReceiverInfo:
+    def of(cls, info: ReceiverTrackingInfo) -> ReceiverInfo:
         """Take one from what the tracker tells."""
         return cls(
-            info.streamId,
+            info.stream_id,
             info.name,
             info.active,
             info.location,
-            info.executorId,
-            info.lastErrorMessage,
-            info.lastError,
-            info.lastErrorTime,
+            info.executor_id,
+            info.last_error_message,
+            info.last_error,
+            info.last_error_time_ms,
         )
 
     def streamId(self) -> int:

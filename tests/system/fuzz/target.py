@@ -16,7 +16,7 @@ import threading
 from dataclasses import replace
 
 from penstock.receiver import BlockLogs, ReceiverLaunch
-from penstock.tracker import ReceiverTracker, TrackedReceiver
+from penstock.tracker import ReceiverTracker, ReceiverTrackingInfo
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.tracker_cases import QUICK, Source, ThreadCluster, open_in
 
@@ -32,7 +32,7 @@ leaves no cycles has tests of its own, in tests/wire/test_tls.py."""
 class Counted:
     """Takes the tracker's events and keeps none: what is kept would look like growth."""
 
-    def receiver_started(self, info: TrackedReceiver) -> None:
+    def receiver_started(self, info: ReceiverTrackingInfo) -> None:
         """Pass over it."""
 
     receiver_error = receiver_stopped = receiver_started
