@@ -42,12 +42,10 @@ from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
-from penstock.streaming.waiter import ContextWaiter, StreamErrors
+from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import is_shared
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-
     from penstock.monitor import Monitor
     from penstock.tracker import EpochStatus, ReceivedBlockTracker
 
@@ -121,13 +119,11 @@ class StreamingEngine:
     """Everything that runs between `start` and `stop` of one context.
 
     Args:
-        spark_context: The Spark context.
         graph: The graph, checked.
         run: The run.
         clock: The clock of the batches.
         bus: The listeners.
         waiter: Notified of errors.
-        on_spark_ended: Notified once when Spark is gone; called from any thread.
         on_stop_asked: Notified when somebody outside wants the context to stop, and whether
             gracefully; called from any thread, does not wait.
         ledger: The driver log; None without receivers and without a checkpoint directory. The
@@ -141,21 +137,19 @@ class StreamingEngine:
 
     def __init__(
         self,
-        spark_context: SparkContext,
         graph: DStreamGraph,
         run: Run,
         *,
         clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
-        on_spark_ended: Callable[[], None],
         on_stop_asked: Callable[[bool], None],
         rates: RateBook,
         ledger: ReceivedBlockTracker | None = None,
         scratch: ScratchClaim | None = None,
         checkpoints: Checkpointing | Checkpoint | None = None,
     ) -> None:
-        settings = run.settings
+        settings, spark_context = run.settings, graph.spark_context
         checkpointing = checkpoints if isinstance(checkpoints, Checkpointing) else None
         self._graph = graph
         self._settings = settings
@@ -167,14 +161,14 @@ class StreamingEngine:
         self._started_s: float | None = None
         self._termination = IgnoredTermination(spark_context)
         self._scope = scope = SparkJobScope(spark_context)
-        self._errors = StreamErrors(waiter, scope.why_ended, on_spark_ended)
+        self._waiter = waiter
+        waiter.watch(scope.why_ended)
         self._receivers = ReceiverSide(
-            spark_context,
             graph,
             run,
             clock=clock,
             bus=bus,
-            on_error=self._errors.tell,
+            on_error=waiter.tell,
             ledger=ledger,
             checkpointing=checkpointing,
             rates=rates,
@@ -189,9 +183,9 @@ class StreamingEngine:
             self._writer = (
                 None
                 if checkpointing is None
-                else checkpointing.writer(self._errors.tell, settings.ask_timeout_s, clock)
+                else checkpointing.writer(waiter.tell, settings.ask_timeout_s, clock)
             )
-            self._state_saver = StateSaver(self._errors.tell, settings.ask_timeout_s, clock)
+            self._state_saver = StateSaver(waiter.tell, settings.ask_timeout_s, clock)
             input_info = InputInfoTracker()
             self._letter_tail = tail_of_run(run)
             self._scheduler = JobScheduler(
@@ -200,7 +194,7 @@ class StreamingEngine:
                 concurrent_jobs=settings.concurrent_jobs,
                 clock=clock,
                 bus=bus,
-                on_error=self._errors.tell,
+                on_error=waiter.tell,
             )
             self._generator = JobGenerator(
                 graph,
@@ -214,15 +208,12 @@ class StreamingEngine:
                     letters_of_run(graph, run),
                     settings.batch_partition_bytes,
                 ),
-                clock=clock,
-                enter_thread=scope.enter_thread,
-                on_error=self._errors.tell,
-                unpersist=settings.unpersist,
-                allocation_patience_s=settings.ask_timeout_s,
+                settings=settings,
+                on_error=waiter.tell,
                 checkpointer=(
                     None
                     if checkpointing is None or self._writer is None
-                    else checkpointing.checkpointer(graph, self._writer, self._errors.tell)
+                    else checkpointing.checkpointer(graph, self._writer, waiter.tell)
                 ),
                 recovered=None if checkpointing is None else checkpointing.recovered,
                 makes_empty=lambda: (
@@ -374,7 +365,7 @@ class StreamingEngine:
             What was given up.
         """
         begin_s = time.monotonic()
-        self._errors.stopping()
+        self._waiter.stopping()
         tell_of_silence(self._spark_context)
         if self._allocation is not None:
             with told("the allocation of executors"):
@@ -425,7 +416,7 @@ class StreamingEngine:
             self._bus.stop(_THREADS_END_S)
             self._bus.remove(self._console)
         stop_bounded("the scratch folder", self._remove_scratch, _THREADS_END_S)
-        self._errors.stopped()
+        self._waiter.stopped()
         return report
 
     def restore(self) -> None:

@@ -53,7 +53,7 @@ from penstock.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    pass
 
 
 MOST_UNREAD_BYTES = 256 << 20
@@ -70,7 +70,6 @@ class ReceiverSide:
 
     def __init__(
         self,
-        spark_context: SparkContext,
         graph: DStreamGraph,
         run: Run,
         *,
@@ -111,7 +110,7 @@ class ReceiverSide:
         if upgraded is not None:
             hand_over(ledger, upgraded, is_resumed=self._keep_batches)
         self.hosted = HostedReceivers(
-            spark_context,
+            graph.spark_context,
             {node.stream_id: (node.receiver, node.name) for node in nodes},
             run,
             ledger,

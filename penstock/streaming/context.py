@@ -151,7 +151,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._clock = SystemClock() if clock is None else clock
         self._graph = DStreamGraph(self._sc, to_milliseconds(batchDuration, "batchDuration"))
         self._bus = StreamingListenerBus()
-        self._waiter = ContextWaiter()
+        self._waiter = ContextWaiter(self._spark_ended)
         self._engine: StreamingEngine | None = None
         self._rates = self._make_rates()
         self._checkpoint_directory: str | None = None
@@ -570,13 +570,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
             describe_run(_log, run, [(node.name, node.receiver) for node in receivers])
             return StreamingEngine(
-                self._sc,
                 self._graph,
                 run,
                 clock=self._clock,
                 bus=self._bus,
                 waiter=self._waiter,
-                on_spark_ended=self._spark_ended,
                 on_stop_asked=self._stop_asked,
                 ledger=ledger,
                 scratch=scratch,
@@ -623,7 +621,6 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             return None
         removed = settings.removed_states or ()
         return make_checkpointing(
-            self._sc,
             self._graph,
             directory,
             self._recovered,

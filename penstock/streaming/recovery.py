@@ -82,7 +82,6 @@ _JVM_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOption
 
 
 def make_checkpointing(
-    spark_context: SparkContext,
     graph: DStreamGraph,
     directory: str,
     recovered: Progress | None,
@@ -99,7 +98,6 @@ def make_checkpointing(
     When it cannot be recovered from, that is the one checkpoint of its run, which says so.
 
     Args:
-        spark_context: The Spark context.
         graph: The graph.
         directory: The checkpoint directory.
         recovered: How far the run before was, whose graph this is.
@@ -116,6 +114,7 @@ def make_checkpointing(
         CheckpointReadError: Another program ran from the folder until after the checkpoint was
             read, or looked for in vain.
     """
+    spark_context = graph.spark_context
     newest = _newest_in(ledger, directory)
     if is_first or recovered is not None or upgraded is not None:
         _check_newest(newest, directory, recovered or upgraded)

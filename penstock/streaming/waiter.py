@@ -9,20 +9,63 @@ from collections.abc import Callable
 from penstock.streaming.errors import SparkEndedError
 from penstock.threads import wait_for
 
+_log = logging.getLogger("penstock.streaming")
+
 
 class ContextWaiter:
-    """Where `awaitTermination` waits. One condition guards both facts."""
+    """Where `awaitTermination` waits, and what is told of errors. Any thread may come.
 
-    def __init__(self) -> None:
+    Without Spark each batch fails, and each receiver, in its own way. All that is told then is
+    that Spark has ended, once, and the context ends. `_changed` guards all of it.
+
+    Args:
+        on_spark_ended: Notified once that Spark has ended under the context; must return at once.
+    """
+
+    def __init__(self, on_spark_ended: Callable[[], None]) -> None:
+        self._on_spark_ended = on_spark_ended
+        self._why_ended: Callable[[], str] = str
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._stopped = False
+        self._is_over = False
+        self._is_stopping = False
+        self._has_stopped = False
 
-    def notify_error(self, error: BaseException) -> None:
-        """Let waiters raise `error`; the latest one counts."""
+    def watch(self, why_ended: Callable[[], str]) -> None:
+        """Ask from now on why Spark runs no more jobs; the answer is empty while it does."""
+        self._why_ended = why_ended
+
+    def stopping(self) -> None:
+        """From now on the context is ended already, whatever goes wrong."""
+        self._is_stopping = True
+
+    def stopped(self) -> None:
+        """The context was stopped: that Spark ends after it is no error."""
+        self._has_stopped = True
+
+    def tell(self, error: BaseException) -> None:
+        """Let waiters raise an error, or that Spark has ended; the latest one counts."""
+        if self._is_over:
+            return
+        reason = self._why_ended()
+        if not reason:
+            self.notify_error(error)
+            return
+        if self._has_stopped:
+            _log.info("After the stop, and the end of Spark (%s): %s", reason, error)
+            return
         with self._changed:
-            self._error = error
-            self._changed.notify_all()
+            is_first = not self._is_over
+            self._is_over = True
+        if not is_first:
+            return
+        ended = SparkEndedError(reason)
+        _log.critical("%s", ended)
+        _log.info("By then this had gone wrong", exc_info=error)
+        self.notify_error(ended)
+        if not self._is_stopping:
+            self._on_spark_ended()
 
     def notify_stop(self) -> None:
         """Let waiters return."""
@@ -46,62 +89,8 @@ class ContextWaiter:
                 raise self._error.with_traceback(None)
             return self._stopped
 
-
-_log = logging.getLogger("penstock.streaming")
-
-
-class StreamErrors:
-    """Tells the waiter of errors, and ends the context when they come of the end of Spark.
-
-    Without Spark each batch fails, and each receiver, in its own way. All that is told then is
-    that Spark has ended, once.
-
-    Args:
-        waiter: Notified of errors.
-        why_ended: Returns why Spark runs no more jobs; empty while it does.
-        on_ended: Notified once that it does not; must return at once.
-    """
-
-    def __init__(
-        self, waiter: ContextWaiter, why_ended: Callable[[], str], on_ended: Callable[[], None]
-    ) -> None:
-        self._waiter = waiter
-        self._why_ended = why_ended
-        self._on_ended = on_ended
-        self._lock = threading.Lock()
-        self._is_over = False
-        self._is_stopping = False
-        self._has_stopped = False
-
-    def stopping(self) -> None:
-        """From now on the context is ended already, whatever goes wrong."""
-        with self._lock:
-            self._is_stopping = True
-
-    def stopped(self) -> None:
-        """The context was stopped: that Spark ends after it is no error."""
-        with self._lock:
-            self._has_stopped = True
-
-    def tell(self, error: BaseException) -> None:
-        """Take an error. Any thread may."""
-        if self._is_over:
-            return
-        reason = self._why_ended()
-        if not reason:
-            self._waiter.notify_error(error)
-            return
-        if self._has_stopped:
-            _log.info("After the stop, and the end of Spark (%s): %s", reason, error)
-            return
-        with self._lock:
-            is_first = not self._is_over
-            self._is_over = True
-        if not is_first:
-            return
-        ended = SparkEndedError(reason)
-        _log.critical("%s", ended)
-        _log.info("By then this had gone wrong", exc_info=error)
-        self._waiter.notify_error(ended)
-        if not self._is_stopping:
-            self._on_ended()
+    def notify_error(self, error: BaseException) -> None:
+        """Let waiters raise `error`; the latest one counts."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()

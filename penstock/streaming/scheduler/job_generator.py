@@ -25,10 +25,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from penstock.clock import Clock
 from penstock.errors import text_of, typed_text
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.settings import Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
@@ -59,12 +59,10 @@ class JobGenerator:
         graph: The graph; it is started here.
         scheduler: Runs the jobs.
         runtime: What the graph needs to make RDDs.
-        clock: Tells the batch times.
-        enter_thread: Run in the generator's thread first, for Spark's local properties.
+        settings: The settings: whether old RDDs and blocks are let go; and how long an allocation
+            may fail before `on_error` is told. It is tried again all the time, and the batches
+            after it wait.
         on_error: Notified of errors that cost a batch.
-        unpersist: Whether old RDDs and blocks are let go.
-        allocation_patience_s: How long an allocation may fail before `on_error` is told. It is
-            tried again all the time, and the batches after it wait.
         checkpointer: Keeps graph and progress; None without a checkpoint directory.
         recovered: How far an earlier run was, whose batches this one goes on with; None at a first
             start.
@@ -83,11 +81,8 @@ class JobGenerator:
         scheduler: JobScheduler,
         runtime: BatchRuntime,
         *,
-        clock: Clock,
-        enter_thread: Callable[[], None],
+        settings: Settings,
         on_error: Callable[[BaseException], None],
-        unpersist: bool,
-        allocation_patience_s: float,
         checkpointer: Checkpointer | None = None,
         recovered: Progress | None = None,
         makes_empty: Callable[[], bool] = lambda: True,
@@ -97,13 +92,13 @@ class JobGenerator:
         self._scheduler = scheduler
         self._limited_log = RateLimitedLog(_log)
         self._runtime = runtime
-        self._clock = clock
+        self._clock = runtime.clock
         self._on_error = on_error
-        self._unpersist = unpersist
-        self._patience_s = allocation_patience_s
-        self._loop = EventLoop("job-generator", on_error, on_start=enter_thread)
+        self._unpersist = settings.unpersist
+        self._patience_s = settings.ask_timeout_s
+        self._loop = EventLoop("job-generator", on_error, on_start=scheduler.scope.enter_thread)
         self._timer = RecurringTimer(
-            clock, graph.batch_ms, self._tick, "batch-timer", on_error=on_error
+            self._clock, graph.batch_ms, self._tick, "batch-timer", on_error=on_error
         )
         self._checkpointer = checkpointer
         self._recovered = recovered

@@ -108,7 +108,7 @@ class JobScheduler:
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
     ) -> None:
-        self._scope = scope
+        self.scope = scope
         self._limited_log = RateLimitedLog(_log)
         self._batch_ms = batch_ms
         self._clock = clock
@@ -291,7 +291,7 @@ class JobScheduler:
             self._own_batch.time_ms = job.time_ms
             error: BaseException | None = None
             try:
-                with self._scope.job(job):
+                with self.scope.job(job):
                     job.run()
             except BaseException as failure:  # noqa: BLE001  # the user's; goes to the waiter
                 error = failure
@@ -322,7 +322,7 @@ class JobScheduler:
                 _log.exception("An output operation failed, and that could not be told")
         # Asked of the JVM, so not under the lock.
         is_cut_short = error is not None and (
-            self._cancelled or _is_given_up(error) or bool(self._scope.why_ended())
+            self._cancelled or _is_given_up(error) or bool(self.scope.why_ended())
         )
         with self._changed:
             job_set = self._sets.get(job.time_ms)
@@ -351,7 +351,7 @@ class JobScheduler:
             _log.info("The stop interrupted the batch of %d ms", job.time_ms, exc_info=error)
             return
         failure = _as_failure(job, error)
-        if self._scope.why_ended():
+        if self.scope.why_ended():
             # With hundreds of lines of Java; whoever is told of it says what they come of.
             _log.info("Spark's end interrupted the batch of %d ms", job.time_ms, exc_info=error)
             self._on_error(failure)
@@ -422,7 +422,7 @@ class JobScheduler:
         _log.warning("Cancelling the Spark jobs of output operations that still run")
         with self._changed:
             self._cancelled = True
-        run_bounded("cancel", self._scope.cancel_jobs, _INTERRUPTED_S)
+        run_bounded("cancel", self.scope.cancel_jobs, _INTERRUPTED_S)
         if not self._join(_INTERRUPTED_S):
             names = [thread.name for thread in self._others() if thread.is_alive()]
             _log.warning(

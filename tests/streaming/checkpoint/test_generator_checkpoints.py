@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.settings import Settings
 from penstock.streaming.checkpoint.checkpointer import Progress
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from tests.streaming.scheduler.test_job_generator import WAIT_S, Generator, Ledger
@@ -58,12 +59,9 @@ class Recoverable(Generator):
         self.generator = JobGenerator(
             self.graph,
             self.scheduler,
-            type(runtime)(sc, ledger, runtime.input_info),
-            clock=self.clock,
-            enter_thread=lambda: None,
+            type(runtime)(sc, ledger, runtime.input_info, self.clock),
+            settings=Settings.from_pairs([("spark.penstock.askTimeout", "5s")]),
             on_error=self.errors.append,
-            unpersist=True,
-            allocation_patience_s=5,
             checkpointer=self.saved,  # type: ignore[arg-type]  # stands in for it
             recovered=recovered,
         )

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.blockstore import BlockAccess
 from penstock.clock import ManualClock
+from penstock.settings import Settings
 from penstock.streaming import JobGenerationError
 from penstock.streaming.dstream.arity import with_time
 from penstock.streaming.dstream.derived_streams import TransformedDStream
@@ -99,9 +100,8 @@ class Generator:
         self.numbers = Numbers(self.graph, self.ledger)
         self.errors: list[BaseException] = []
         self.bus = StreamingListenerBus()
-        scope = SparkJobScope(sc)
         self.scheduler = JobScheduler(
-            scope,
+            SparkJobScope(sc),
             batch_ms=1000,
             concurrent_jobs=concurrent_jobs,
             clock=self.clock,
@@ -111,12 +111,9 @@ class Generator:
         self.generator = JobGenerator(
             self.graph,
             self.scheduler,
-            BatchRuntime(sc, self.ledger, InputInfoTracker()),
-            clock=self.clock,
-            enter_thread=scope.enter_thread,
+            BatchRuntime(sc, self.ledger, InputInfoTracker(), self.clock),
+            settings=Settings.from_pairs([("spark.penstock.askTimeout", "5s")]),
             on_error=self.errors.append,
-            unpersist=True,
-            allocation_patience_s=5,
         )
         self.processed: dict[int, list[int]] = {}
 
