@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._html import table_of
-from penstock.rates import StreamRate
+from penstock.clock import Clock
+from penstock.rates import RateBook, StreamRate
 from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
 _STALE_S = 5.0
@@ -112,15 +112,24 @@ class ReceiverReading:
 
 
 class ReceiverReadings:
-    """The last reading of each receiver. `_lock` guards it; any thread may come."""
+    """The last reading of each receiver. `_lock` guards it; any thread may come.
 
-    def __init__(self) -> None:
+    Args:
+        rates: The rates of their streams, which are told of all reports.
+        clock: The driver's.
+    """
+
+    def __init__(self, rates: RateBook, clock: Clock) -> None:
+        self.rates = rates
+        self._clock = clock
         self._lock = threading.Lock()
         self._last: dict[int, tuple[ReportRateStatus, ReceiverReading]] = {}
         self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
 
-    def take(self, report: ReportRateStatus, now_s: float) -> None:
-        """Take a report of a receiver; those without a `pipe` say nothing here."""
+    def take(self, report: ReportRateStatus) -> None:
+        """Take a report of a receiver; of one without a `pipe` there is no reading."""
+        self.rates.on_rate_status(report)
+        now_s = self._clock.monotonic_s()
         pipe = report.pipe
         if pipe is None:
             return
@@ -157,13 +166,19 @@ class ReceiverReadings:
             self._traces.clear()
         return found
 
+    def started(self, stream_id: int) -> None:
+        """Take note that a receiver begins."""
+        self.rates.receiver_started(stream_id)
+
     def ended(self, stream_id: int) -> None:
         """Forget a receiver that stopped."""
+        self.rates.receiver_stopped(stream_id)
         with self._lock:
             self._last.pop(stream_id, None)
 
-    def readings(self, now_s: float) -> dict[int, ReceiverReading]:
+    def readings(self) -> dict[int, ReceiverReading]:
         """Return the last reading of each receiver that was heard of lately, by stream."""
+        now_s = self._clock.monotonic_s()
         with self._lock:
             return {
                 stream_id: reading
@@ -171,16 +186,11 @@ class ReceiverReadings:
                 if now_s - reading.at_s <= _STALE_S
             }
 
-    def waits(self, rate_of: Callable[[int], StreamRate], now_s: float) -> dict[int, ReceiverWaits]:
-        """Return what each receiver that was heard of lately waits for, by stream.
-
-        Args:
-            rate_of: Returns the rate of a stream.
-            now_s: By the driver's monotonic clock.
-        """
+    def waits(self) -> dict[int, ReceiverWaits]:
+        """Return what each receiver that was heard of lately waits for, by stream."""
         return {
-            stream_id: _named(reading.waits, rate_of(stream_id))
-            for stream_id, reading in self.readings(now_s).items()
+            stream_id: _named(reading.waits, self.rates.rate(stream_id))
+            for stream_id, reading in self.readings().items()
             if reading.waits is not None
         }
 

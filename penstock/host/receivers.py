@@ -6,7 +6,6 @@ import logging
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -22,7 +21,7 @@ from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
-from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
+from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.receiver import policy_of
 from penstock.tracker import (
     KeptStreamSettings,
@@ -63,6 +62,7 @@ class HostedReceivers:
         ledger: The ledger, open, with the streams registered; closed by `stop`.
         clock: Time.
         events: Is notified of receivers.
+        readings: What they report, and their rates; told by `events`.
         kept: The streams that are read by places.
 
     Attributes:
@@ -82,8 +82,10 @@ class HostedReceivers:
         *,
         clock: Clock,
         events: ReceiverTrackerEvents,
+        readings: ReceiverReadings,
         kept: Mapping[int, KeptStreamSettings] | None = None,
     ) -> None:
+        self.readings = readings
         self._spark_context = spark_context
         self._run = run
         self._receivers = tuple(receiver for receiver, _ in receivers.values())
@@ -135,14 +137,9 @@ class HostedReceivers:
             # Receivers would wait for it, and nobody would see why.
             self.tracker.shared_rate.check()
 
-    def status(
-        self, waits: Mapping[int, ReceiverWaits] = MappingProxyType({})
-    ) -> tuple[ReceiverStatus, ...]:
-        """Return the receivers as they are, in the order of their streams.
-
-        Args:
-            waits: What they wait for, by stream.
-        """
+    def status(self) -> tuple[ReceiverStatus, ...]:
+        """Return the receivers as they are, in the order of their streams."""
+        waits = self.readings.waits()
         ledger = self.tracker.ledger
         found = []
         for stream_id, info in sorted(self.tracker.tracking_infos().items()):

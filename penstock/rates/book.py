@@ -35,6 +35,7 @@ class _Running:
     limits: RateLimits
     batch_ms: int | None
     send: SendRates
+    waits_for_consumers: Callable[[int], bool]
     usages: dict[int, Usage] = field(default_factory=dict)
     sent: dict[int, tuple[Decision, int]] = field(default_factory=dict)
     living: set[int] = field(default_factory=set)
@@ -53,8 +54,6 @@ class RateBook:
         memories: Returns the memory of each stream that has a rate, by its number.
         limits: Reads what the settings say, before the start.
         clock: Monotonic time.
-        waits_for_consumers: Whether nothing of a stream passes before it has been read; the
-            receiver is told of that by others.
     """
 
     def __init__(
@@ -62,10 +61,8 @@ class RateBook:
         memories: Callable[[], dict[int, RateMemory]],
         limits: Callable[[], RateLimits],
         clock: Clock,
-        waits_for_consumers: Callable[[int], bool] = lambda stream_id: False,
     ) -> None:
         self._memories = memories
-        self._waits_for_consumers = waits_for_consumers
         self._read_limits = limits
         self._clock = clock
         self._lock = threading.RLock()
@@ -108,7 +105,8 @@ class RateBook:
 
     def rate(self, stream_id: int) -> StreamRate:
         """Return a stream's rates as they are now."""
-        waits = self._waits_for_consumers(stream_id)
+        running = self._running
+        waits = running is not None and running.waits_for_consumers(stream_id)
         with self._lock:
             memory = self._memory(stream_id)
             running = self._running
@@ -215,7 +213,11 @@ class RateBook:
     # -- running -------------------------------------------------------------------------------
 
     def start(
-        self, settings: Settings, batch_ms: int | None, send: SendRates
+        self,
+        settings: Settings,
+        batch_ms: int | None,
+        send: SendRates,
+        waits_for_consumers: Callable[[int], bool] = lambda stream_id: False,
     ) -> dict[int, RateEstimator]:
         """Send every stream's first rates; call before any receiver starts.
 
@@ -223,6 +225,8 @@ class RateBook:
             settings: The settings.
             batch_ms: The interval of the batches that rates may follow; None: there are none.
             send: Sends rates.
+            waits_for_consumers: Whether nothing of a stream passes before it has been read; the
+                receiver is told of that by others.
 
         Returns:
             With backpressure, an estimator per stream, to be told of batches.
@@ -232,7 +236,7 @@ class RateBook:
             limits = replace(limits, has_backpressure=False)
         estimators = {}
         with self._lock:
-            self._running = _Running(limits, batch_ms, send)
+            self._running = _Running(limits, batch_ms, send, waits_for_consumers)
             self._divisions.clear()
             for stream_id, memory in self._memories().items():
                 if batch_ms is not None and limits.has_backpressure:

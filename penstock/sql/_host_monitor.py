@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
-from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
+from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.receivers import HostedReceivers
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
-from penstock.rates import RateBook
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.dead_letters import LetterTail
     from penstock.monitor import Application, Monitor, TrackerEvents
     from penstock.tracker import KeptStream, ReceiverTrackingInfo
-    from penstock.wire.messages import ReportRateStatus
 
 _NEWEST_BLOCKS = 100
 """How many of the newest blocks are looked through for one that has records."""
@@ -34,9 +32,6 @@ class WatchedHost:
         spark_context: Where its receivers run.
         streams: The streams' names by their numbers.
         hosted: The receivers and their tracker.
-        readings: What receivers told last.
-        book: The rates.
-        receivers: Returns the receivers as they are.
         letter_tail: Opens what reads its dead letters; None: this driver sees none.
         stop: Begins to stop the host: gracefully, or at once; does not wait.
     """
@@ -44,21 +39,18 @@ class WatchedHost:
     spark_context: SparkContext
     streams: Mapping[int, str]
     hosted: HostedReceivers
-    readings: ReceiverReadings
-    book: RateBook
-    receivers: Callable[[], tuple[ReceiverStatus, ...]]
     letter_tail: Callable[[], LetterTail] | None
     stop: Callable[[bool], None]
 
     def set_rate(self, stream_id: int, rate: str | float | None) -> None:
         """See `ReceiverHost.setRate`."""
         self.hosted.check_not_over(stream_id)
-        self.book.set_rate(stream_id, rate)
+        self.hosted.readings.rates.set_rate(stream_id, rate)
 
     def set_paused(self, stream_id: int, is_paused: bool) -> None:
         """See `ReceiverHost.pause` and `ReceiverHost.resume`."""
         self.hosted.check_not_over(stream_id)
-        self.book.set_paused(stream_id, is_paused)
+        self.hosted.readings.rates.set_paused(stream_id, is_paused)
 
     def kept(self) -> dict[int, KeptStream]:
         """Return what is there of each stream, and who reads it."""
@@ -72,7 +64,7 @@ class WatchedHost:
         _, blocks, _ = places.between(stream_id, end - _NEWEST_BLOCKS, end)
         return self.hosted.first_records(blocks, count)
 
-    def application(self, clock: Clock) -> Application:
+    def application(self) -> Application:
         """Return what the monitor is given."""
         # See `start_host_monitor`.
         from penstock.monitor import Application
@@ -83,9 +75,9 @@ class WatchedHost:
             application_id=spark.applicationId,
             batch_ms=None,
             streams=self.streams,
-            receivers=self.receivers,
-            readings=lambda: self.readings.readings(clock.monotonic_s()),
-            rates=self.book.rates,
+            receivers=self.hosted.status,
+            readings=self.hosted.readings.readings,
+            rates=self.hosted.readings.rates.rates,
             hosted=self.hosted,
             spark_conf=dict(spark.getConf().getAll()),
             kept=self.kept,
@@ -122,7 +114,7 @@ def start_host_monitor(
         events.monitor = told = TrackerEvents(model)
         told.started()
 
-    return start_monitor(host.application(clock), settings, tell, say, clock)
+    return start_monitor(host.application(), settings, tell, say, clock)
 
 
 class HostEvents:
@@ -130,8 +122,7 @@ class HostEvents:
 
     Args:
         on_error: Is notified of what is final.
-        rate_status: Is notified how receivers use their rates.
-        readings: Forget a receiver that stopped.
+        readings: What receivers report.
         lines: Say of receivers what a person wants to see.
 
     Attributes:
@@ -141,17 +132,17 @@ class HostEvents:
     def __init__(
         self,
         on_error: Callable[[PermanentReceiverError | ContinuousStreamError], None],
-        rate_status: Callable[[ReportRateStatus], None],
         readings: ReceiverReadings,
         lines: TerminalLines,
     ) -> None:
         self._on_error = on_error
-        self.rate_status = rate_status
+        self.rate_status = readings.take
         self._readings = readings
         self._lines = lines
         self.monitor: TrackerEvents | None = None
 
     def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
+        self._readings.started(info.stream_id)
         self._lines.say(
             started_line(info.name, info.location, info.executor_id), ("started", info.stream_id)
         )

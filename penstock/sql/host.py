@@ -66,7 +66,6 @@ from penstock.tracker import (
     Retention,
 )
 from penstock.tracker.places import CONTINUOUS
-from penstock.wire.messages import ReportRateStatus
 
 if TYPE_CHECKING:
     from typing import Self
@@ -171,9 +170,7 @@ class ReceiverHost:
         self._scratch: ScratchClaim | None = None
         self._numbers: dict[str, int] = {}
         self._errors: list[PermanentReceiverError | ContinuousStreamError] = []
-        self._readings = ReceiverReadings()
         self._rates: QueryRates | None = None
-        self._book: RateBook | None = None
         self._following: list[Callable[[], None]] = []
         self._releasing: Repeated | None = None
         self._has_told_of_spark = False
@@ -412,7 +409,6 @@ class ReceiverHost:
         if durability.scratch is not None:
             self._scratch = ScratchClaim(durability.scratch)
         lines = TerminalLines(_log, settings.console)
-        events = HostEvents(self._failed, self._take_rate_status, self._readings, lines)
         ledger = run.open_ledger(self._clock)
         try:
             self._numbers = ledger.register_streams(
@@ -420,6 +416,10 @@ class ReceiverHost:
                 settings.removed_streams or (),
                 are_kept=True,
             )
+            memories = {number: RateMemory() for number in self._numbers.values()}
+            book = RateBook(lambda: memories, lambda: RateLimits.of(settings), self._clock)
+            readings = ReceiverReadings(book, self._clock)
+            events = HostEvents(self._failed, readings, lines)
             self._hosted = HostedReceivers(
                 self._sc,
                 {self._numbers[name]: (found, name) for name, found in receivers.items()},
@@ -427,6 +427,7 @@ class ReceiverHost:
                 ledger,
                 clock=self._clock,
                 events=events,
+                readings=readings,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},
             )
         except BaseException:
@@ -434,13 +435,6 @@ class ReceiverHost:
             raise
         self._hosted.check()
         tracker = self._hosted.tracker
-        memories = {number: RateMemory() for number in self._numbers.values()}
-        self._book = RateBook(
-            lambda: memories,
-            lambda: RateLimits.of(settings),
-            self._clock,
-            tracker.waits_for_consumers,
-        )
         followed = {
             ledger.places.stream(self._numbers[name]).epoch: FollowedStream(
                 self._numbers[name], name
@@ -453,19 +447,16 @@ class ReceiverHost:
                 followed,
                 settings,
                 lambda number: ledger.places.stream(number).records,
-                self._book,
+                book,
                 self._clock,
             )
-        self._book.start(settings, None, tracker.send_rate_update)
+        book.start(settings, None, tracker.send_rate_update, tracker.waits_for_consumers)
         end_progress_bar(self._sc)
         self._monitor = start_host_monitor(
             WatchedHost(
                 self._sc,
                 {number: name for name, number in self._numbers.items()},
                 self._hosted,
-                self._readings,
-                self._book,
-                self.receivers,
                 tail_of_run(run),
                 self._ask_to_stop,
             ),
@@ -509,11 +500,6 @@ class ReceiverHost:
         # The queries of a client of Spark Connect are told of to the client alone.
         if self._rates is not None and isinstance(spark, SparkSession):
             self._following.append(follow(spark, self._rates))
-
-    def _take_rate_status(self, report: ReportRateStatus) -> None:
-        self._readings.take(report, self._clock.monotonic_s())
-        if self._book is not None:
-            self._book.on_rate_status(report)
 
     def _kept(self, name: str) -> KeptStreamSettings:
         found = self._streams[name]
@@ -723,8 +709,8 @@ class ReceiverHost:
         self._is_stopped = True
         if self._releasing is not None:
             self._releasing.stop(_THREAD_ENDS_S)
-        if self._book is not None:
-            self._book.stop()
+        if self._hosted is not None:
+            self._hosted.readings.rates.stop()
         if self._following:
             stop_bounded(
                 "the listener of queries",
@@ -770,10 +756,7 @@ class ReceiverHost:
 
     def receivers(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are now; none before `start`."""
-        hosted, book = self._hosted, self._book
-        if hosted is None or book is None:
-            return ()
-        return hosted.status(self._readings.waits(book.rate, self._clock.monotonic_s()))
+        return () if self._hosted is None else self._hosted.status()
 
     def rates(self) -> Mapping[str, QueryRate]:
         """Return the rates of the streams with ``rateSource="query"``; empty before `start`."""
@@ -818,11 +801,11 @@ class ReceiverHost:
         rates.set_paused(number, False)
 
     def _rates_of(self, name: str) -> tuple[RateBook, int]:
-        if self._book is None or self._hosted is None or self._is_stopped:
+        if self._hosted is None or self._is_stopped:
             raise IllegalStateError("the host does not run")
         number = self._number_of(name)
         self._hosted.check_not_over(number)
-        return self._book, number
+        return self._hosted.readings.rates, number
 
     def _number_of(self, name: str) -> int:
         number = self._numbers.get(name)

@@ -90,7 +90,7 @@ class ReceiverSide:
         self._bus = bus
         self._rates = rates
         self._clock = clock
-        self._readings = ReceiverReadings()
+        self._readings = ReceiverReadings(rates, clock)
         self._controllers: list[RateController] = []
         self._keep_batches = checkpointing is not None and checkpointing.recovered is not None
         if not nodes:
@@ -115,7 +115,8 @@ class ReceiverSide:
             run,
             ledger,
             clock=clock,
-            events=_TrackerEvents(bus, on_error, rates, self._readings, clock),
+            events=_TrackerEvents(bus, on_error, self._readings),
+            readings=self._readings,
             kept={
                 node.stream_id: KeptStreamSettings(
                     node.name,
@@ -174,7 +175,7 @@ class ReceiverSide:
 
     def readings(self) -> dict[int, ReceiverReading]:
         """Return what receivers told last, by stream; of those that were heard of lately."""
-        return self._readings.readings(self._clock.monotonic_s())
+        return self._readings.readings()
 
     def take_traces(self) -> list[BlockTrace]:
         """Return the traces of blocks that came since the call before."""
@@ -202,10 +203,7 @@ class ReceiverSide:
 
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""
-        if self.hosted is None:
-            return ()
-        waits = self._readings.waits(self._rates.rate, self._clock.monotonic_s())
-        return self.hosted.status(waits)
+        return () if self.hosted is None else self.hosted.status()
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
@@ -303,25 +301,20 @@ class _TrackerEvents:
         self,
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
-        rates: RateBook,
         readings: ReceiverReadings,
-        clock: Clock,
     ) -> None:
         self._bus = bus
         self._on_error = on_error
-        self._rates = rates
         self._readings = readings
-        self._clock = clock
 
     def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
-        self._rates.receiver_started(info.stream_id)
+        self._readings.started(info.stream_id)
         self._bus.post(ReceiverStarted(ReceiverInfo.of(info)))
 
     def receiver_error(self, info: ReceiverTrackingInfo, /) -> None:
         self._bus.post(ReceiverError(ReceiverInfo.of(info)))
 
     def receiver_stopped(self, info: ReceiverTrackingInfo, /) -> None:
-        self._rates.receiver_stopped(info.stream_id)
         self._readings.ended(info.stream_id)
         self._bus.post(ReceiverStopped(ReceiverInfo.of(info)))
 
@@ -332,8 +325,7 @@ class _TrackerEvents:
         self._on_error(ContinuousStreamError(stream_id, message, error))
 
     def rate_status(self, report: ReportRateStatus, /) -> None:
-        self._rates.on_rate_status(report)
-        self._readings.take(report, self._clock.monotonic_s())
+        self._readings.take(report)
 
 
 def _check_retention(settings: Settings, keeps_blocks: bool) -> None:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.host.receiver_readings import ReceiverReadings
-from penstock.rates import RateSource, StreamRate
+from penstock.clock import ManualClock
+from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
+from penstock.rates import RateBook, RateLimits, RateMemory
+from penstock.settings import Settings
 from penstock.streaming import ReceiverWaits
 from penstock.wire.messages import PipeReading, ReportRateStatus
 
@@ -19,12 +21,33 @@ SECONDS = (
 )
 
 
+class Readings:
+    """Readings whose time a test says; backpressure has a rate of the stream."""
+
+    def __init__(self) -> None:
+        settings = Settings.from_pairs([("spark.streaming.backpressure.enabled", "true")])
+        memories = {3: RateMemory(estimate=5.0)}
+        self._clock = ManualClock()
+        book = RateBook(lambda: memories, lambda: RateLimits.of(settings), self._clock)
+        self.found = ReceiverReadings(book, self._clock)
+
+    def at(self, now_s: float) -> ReceiverReadings:
+        self._clock.advance(round(1000 * (now_s - self._clock.monotonic_s())))
+        return self.found
+
+    def take(self, told: ReportRateStatus, now_s: float) -> None:
+        self.at(now_s).take(told)
+
+    def readings(self, now_s: float) -> dict[int, ReceiverReading]:
+        return self.at(now_s).readings()
+
+
 def report(at_s: float, records: int = 0, attempt: str = "a", **sums: Any) -> ReportRateStatus:
     return ReportRateStatus(3, attempt, 0, records, 0.0, False, 0.0, at_s, 0, PipeReading(**sums))
 
 
 def waits(span_s: float = 1.0, **sums: float) -> ReceiverWaits:
-    readings = ReceiverReadings()
+    readings = Readings()
     readings.take(report(5.0), 100.0)
     readings.take(report(5.0 + span_s, **sums), 101.0)
     found = readings.readings(101.0)[3].waits
@@ -48,12 +71,10 @@ def test_tokens_are_told_with_whose_limit_it_is() -> None:
     assert waits(byte_rate_s=0.1).limit == "bytes"
     assert waits(shared_rate_s=0.1).limit == "shared"
     assert waits().limit == ""
-    of_batches, unlimited = RateSource.ESTIMATOR, RateSource.UNLIMITED
-    rate = StreamRate(3, None, 5.0, of_batches, None, None, unlimited, 5.0, None, True)
-    readings = ReceiverReadings()
+    readings = Readings()
     readings.take(report(5.0), 100.0)
     readings.take(report(6.0, rate_s=0.92, busy_s=1.0), 101.0)
-    told = readings.waits(lambda stream_id: rate, 101.0)[3]
+    told = readings.at(101.0).waits()[3]
     assert str(told) == "tokens (estimator) 92 %, nothing 8 %"
 
 
@@ -88,7 +109,7 @@ def test_all_parts_always_make_a_hundred(sums: dict[str, float], span_s: float) 
 
 
 def test_sums_of_another_attempt_are_not_compared() -> None:
-    readings = ReceiverReadings()
+    readings = Readings()
     readings.take(report(500.0, 1000, rate_s=400.0), 100.0)
     readings.take(report(1.0, 7, "b", rate_s=0.0), 101.0)
     first = readings.readings(101.0)[3]
@@ -101,7 +122,7 @@ def test_sums_of_another_attempt_are_not_compared() -> None:
 
 
 def test_a_report_that_was_lost_takes_nothing_with_it() -> None:
-    readings = ReceiverReadings()
+    readings = Readings()
     readings.take(report(0.0), 100.0)
     readings.take(report(3.0, 300, memory_s=1.5), 103.0)
     found = readings.readings(103.0)[3]
@@ -111,17 +132,17 @@ def test_a_report_that_was_lost_takes_nothing_with_it() -> None:
 
 
 def test_what_was_overtaken_on_its_way_and_who_is_silent_or_stopped_count_no_more() -> None:
-    readings = ReceiverReadings()
+    readings = Readings()
     readings.take(report(2.0, 20), 100.0)
     readings.take(report(1.0, 10), 100.0)
     assert readings.readings(100.0)[3].records == 20
     assert readings.readings(200.0) == {}
     readings.take(report(200.0, 30), 300.0)
-    readings.ended(3)
+    readings.found.ended(3)
     assert readings.readings(300.0) == {}
 
 
 def test_a_report_of_a_receiver_that_tells_no_waits_is_passed_over() -> None:
-    readings = ReceiverReadings()
+    readings = Readings()
     readings.take(ReportRateStatus(3, "a", 0, 5, 0.0, False, 0.0, 1.0), 100.0)
     assert readings.readings(100.0) == {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.clock import ManualClock
-from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
+from penstock.host.receiver_readings import ReceiverReadings
 from penstock.monitor import Application, Model
 from penstock.rates import RateSource, StreamRate
 from penstock.streaming import ReceiverStatus
@@ -46,6 +46,14 @@ def rate_of(stream_id: int, effective: float | None, source: str) -> StreamRate:
     )
 
 
+class Rates:
+    """The book of a program whose rates a test says."""
+
+    def __init__(self, found: dict[int, StreamRate]) -> None:
+        self.rate = found.__getitem__
+        self.on_rate_status = self.receiver_started = self.receiver_stopped = lambda _: None
+
+
 @dataclass
 class Program:
     """A program that never ran: what happens in it is said by the test."""
@@ -60,7 +68,8 @@ class Program:
         self.statuses: dict[int, ReceiverStatus] = {}
         self.rates: dict[int, StreamRate] = {}
         self.kept: dict[int, KeptStream] = {}
-        self.readings = ReceiverReadings()
+        book: Any = Rates(self.rates)
+        self.readings = ReceiverReadings(book, self.clock)
         self.acted: list[tuple[object, ...]] = []
         self.skipped = 0
         self.attempt = "a"
@@ -83,7 +92,7 @@ class Program:
             streams=self.streams,
             kept=lambda: self.kept,
             receivers=lambda: tuple(self.statuses.values()),
-            readings=self._read,
+            readings=self.readings.readings,
             rates=lambda: self.rates,
             hosted=Hosted(self),  # type: ignore[arg-type]
             job_ids=lambda batch_ms, number: [7, 8 + number],
@@ -103,9 +112,6 @@ class Program:
         if isinstance(records, Exception):
             raise records
         return block, records[:count]
-
-    def _read(self) -> dict[int, ReceiverReading]:
-        return self.readings.readings(self.clock.monotonic_s())
 
     def _set_rate(self, stream_id: int, rate: str | float | None) -> None:
         if rate == "-5":
@@ -161,8 +167,8 @@ class Program:
         )
         sums_of = (records, 0.0, False, 0.0, at_s, records * 10, pipe)
         report = ReportRateStatus(stream_id, self.attempt, 0, *sums_of)
-        self.readings.take(report, self.clock.monotonic_s())
-        waits = self.readings.waits(self.rates.__getitem__, self.clock.monotonic_s())
+        self.readings.take(report)
+        waits = self.readings.waits()
         status = self.statuses[stream_id]
         self.statuses[stream_id] = ReceiverStatus(
             *(status.stream_id, status.name, status.state, status.host, status.executor_id),

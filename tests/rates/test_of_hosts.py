@@ -23,10 +23,9 @@ class Made:
             lambda: memories,
             lambda: RateLimits.of(known),
             ManualClock(),
-            self.waiting.__contains__,
         )
         self.follow(None)
-        self.rates.start(known, None, self.send)
+        self.rates.start(known, None, self.send, self.waiting.__contains__)
         self.sent.clear()
 
     def send(

@@ -7,7 +7,6 @@ import logging
 import pytest
 
 from penstock.host.errors import ContinuousStreamError
-from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.terminal import TerminalLines
 from penstock.monitor import TrackerEvents
 from penstock.sql._host_monitor import HostEvents
@@ -32,7 +31,7 @@ def test_each_is_told_of_what_concerns_it(capsys: pytest.CaptureFixture[str]) ->
     errors: list[Exception] = []
     program = Program(batch_ms=None)
     lines = TerminalLines(logging.getLogger("penstock.sql"), "on")
-    events = HostEvents(errors.append, lambda report: None, program.readings, lines)
+    events = HostEvents(errors.append, program.readings, lines)
     events.monitor = TrackerEvents(program.model)
     program.receiver()
     program.report(at_s=1.0)
@@ -58,7 +57,7 @@ def test_of_a_function_that_is_given_up_each_is_told() -> None:
     errors: list[Exception] = []
     program = Program(batch_ms=None)
     lines = TerminalLines(logging.getLogger("penstock.sql"), "off")
-    events = HostEvents(errors.append, lambda report: None, program.readings, lines)
+    events = HostEvents(errors.append, program.readings, lines)
     events.continuous_error(0, "Task 0 of continuous stream numbers: it failed", "Traceback")
     events.monitor = TrackerEvents(program.model)
     events.continuous_error(0, "Task 0 of continuous stream numbers: it failed", "Traceback")
@@ -71,7 +70,7 @@ def test_of_a_function_that_is_given_up_each_is_told() -> None:
 def test_without_a_monitor_the_host_is_told() -> None:
     errors: list[Exception] = []
     lines = TerminalLines(logging.getLogger("penstock.sql"), "off")
-    events = HostEvents(errors.append, lambda report: None, ReceiverReadings(), lines)
+    events = HostEvents(errors.append, Program(batch_ms=None).readings, lines)
     events.receiver_started(told())
     events.receiver_error(told("no route"))
     events.receiver_stopped(told("no route"))
