@@ -483,8 +483,6 @@ def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
     from penstock.wire import ApplicationLink, Client, ClientClosedError
 
     def end(items: Any) -> None:
-        # Once: its own end would raise again, in the midst of another test.
-        monkeypatch.setattr(found, "_take", take)
         take(items)
         raise SystemExit(SAID)
 
@@ -499,6 +497,9 @@ def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
     heard.wait_for_log()
     assert len(told) == 1
     found.close()
+    # Else it would die in the midst of another test.
+    assert found._thread is not None
+    found._thread.join(WAIT_S)
     tracker.server.stop()
 
 
