@@ -25,6 +25,7 @@ from penstock.wal import (
     LogReader,
     LogWriteError,
     ObjectFileSystem,
+    RecordPlace,
     check,
     locate,
     lock_folder,
@@ -267,6 +268,84 @@ def test_a_segment_that_may_get_an_append_under_way_stays(log: ProcessLog, tmp_p
     assert segment_of(first) not in segments_there(log)
     assert stored(last).endswith(b"of 1")
     store.close()
+
+
+def test_a_segment_in_which_nobody_has_a_block_goes_too(
+    log: ProcessLog, objects: FaultyObjects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was begun and got nothing, as each write to it failed."""
+    store = store_in(log, tmp_path, 1)
+    infos = [put(store, 0)]
+    create = objects.create
+
+    def begin_only(key: str, data: bytes) -> None:
+        if not key.endswith("@000000000000000"):
+            raise OSError(5, "made to fail", key)
+        create(key, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(objects, "create", begin_only)
+        for _ in range(2):
+            with pytest.raises(LogWriteError):
+                put(store, 1)
+    infos.append(put(store, 1))
+    newest = segment_of(infos[-1])
+    assert newest > segment_of(infos[0]) + 1
+    store.release((), [place_of(info) for info in infos])
+    assert segments_there(log) == [newest]
+    store.close()
+
+
+def test_an_append_that_returns_late_does_not_make_an_older_segment_the_newest(
+    log: ProcessLog, tmp_path: Path
+) -> None:
+    store = store_in(log, tmp_path, 1)
+    first = put(store, 0)
+    fill(store, 1)
+    assert first.segment is not None
+    place = RecordPlace(segment_of(first), first.segment.offset, first.segment.length, 1)
+    log.append("late", lambda: place)
+    log.append("late", lambda: place)
+    store.release((), [place_of(first), ("late", -1)])
+    assert segment_of(first) not in segments_there(log)
+    store.close()
+
+
+def test_a_release_that_frees_nothing_asks_the_store_nothing(
+    log: ProcessLog, objects: FaultyObjects, tmp_path: Path
+) -> None:
+    store = store_in(log, tmp_path, 1)
+    first = put(store, 0)
+    before = objects.calls.copy()
+    store.release((), [place_of(first)])
+    assert objects.calls == before
+    store.close()
+
+
+def test_each_receiver_is_told_its_own_part(log: ProcessLog, tmp_path: Path) -> None:
+    one, other, idle = (log.join(f"{log.folder}/{n}-a", LARGE, None) for n in range(3))
+    places = [member.append(1, b"." * size) for member, size in ((one, 10), (one, 20), (other, 30))]
+    one.roll()
+    places.append(one.append(1, b"in the next segment"))
+    mine = one.statistics()
+    assert (mine.records, mine.bytes_appended) == (3, sum(places[n].length for n in (0, 1, 3)))
+    assert (mine.segments_created, mine.segments_removed) == (2, 0)
+    theirs = other.statistics()
+    assert (theirs.records, theirs.bytes_appended) == (1, places[2].length)
+    assert theirs.segments_created == 1
+    assert idle.statistics().segments_created == 0
+
+
+def test_a_log_that_cannot_be_closed_is_left_with_a_warning(
+    objects: FaultyObjects, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close(log: ProcessLog) -> None:
+        raise LogWriteError(log.folder, "refused")
+
+    monkeypatch.setattr(ProcessLog, "close", close)
+    with ProcessLogs().use(ROOT, INTERVAL_S) as log:
+        pass
+    assert f"{log.folder} was not closed: " in caplog.text
 
 
 def test_a_removal_that_failed_is_made_up_for(

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.wal import ObjectFileSystem
+from penstock.wal._objects_client import ObjectsClient
 from tests.services import azurite, versitygw
 from tests.services.azurite import AzuriteServer
 from tests.services.google_storage import GoogleServer
 from tests.services.versitygw import BUCKET, VersityServer
 
-__all__ = ["BUCKET", "KINDS", "MOSTLY_S3", "ObjectServer", "make_server"]
+__all__ = ["BUCKET", "KINDS", "MOSTLY_S3", "ObjectServer", "files_of", "make_server"]
 
 ObjectServer = VersityServer | AzuriteServer
 """A `GoogleServer` is a `VersityServer` with something before it."""
@@ -36,3 +38,8 @@ def make_server(kind: str, folder: Path) -> ObjectServer:
     if kind == "abfss":
         return azurite.make_server(folder)
     return versitygw.make_server(folder, GoogleServer if kind == "gs" else VersityServer)
+
+
+def files_of(server: ObjectServer) -> ObjectFileSystem:
+    """Return the files of a server for the test itself; `locate` gives those of the first one."""
+    return ObjectFileSystem(ObjectsClient(server.store(), server.authority), server.authority)

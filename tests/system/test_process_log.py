@@ -19,9 +19,9 @@ from typing import Any
 import obstore
 import pytest
 
-from penstock.wal import check, locate
+from penstock.wal import check
 from tests.services.http_faults import FaultyHttp
-from tests.services.object_stores import ObjectServer, make_server
+from tests.services.object_stores import ObjectServer, files_of, make_server
 from tests.system.driver_process import DriverProcess, driver_process
 from tests.system.leftovers import await_that, memory_files
 
@@ -123,8 +123,7 @@ def assert_exact(server: ObjectServer, batches: Path, last: int) -> None:
     left = logs(server)
     assert all(name.startswith("process-") for name in left)
     for name in left:
-        fs, path = locate(f"{server.authority}/app/receivedData/{name}")
-        assert not check(path, fs=fs).damages
+        assert not check(f"/app/receivedData/{name}", fs=files_of(server)).damages
 
 
 def are_few(server: ObjectServer, pids: Path) -> bool:

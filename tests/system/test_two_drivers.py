@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -19,24 +20,31 @@ from typing import Any
 import pytest
 
 from penstock.tracker import ReceivedBlockTracker
-from penstock.wal import check, locate
+from penstock.wal import check
 from tests.bounds import HANG_S
 from tests.services.http_faults import FaultyHttp
-from tests.services.object_stores import ObjectServer, make_server
-from tests.system.driver_process import ROOT
+from tests.services.object_stores import ObjectServer, files_of, make_server
+from tests.system.driver_process import ROOT, DriverProcess, driver_process
+from tests.system.feeder import Feeder
 from tests.system.ledger_driver import contents
 from tests.system.leftovers import await_that
 from tests.system.mounts import on_another_host
+from tests.system.recoverable import word_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(3600)]
 
 SEED = int(os.environ.get("PENSTOCK_PAIRS_SEED", "1"))
 PAIRS = int(os.environ.get("PENSTOCK_PAIRS", "200"))
+WHOLE = int(os.environ.get("PENSTOCK_PAIRS_WHOLE", "10"))
+"""How many pairs are light, and how many are of whole drivers."""
 AT_ONCE = int(os.environ.get("PENSTOCK_PAIRS_AT_ONCE", "20"))
 PAUSE_S = 120.0
 
 IN_WORK = (("PUT", "segment-"), ("PUT", "%40000000000000000"), ("GET", ""), ("POST", ""), ("", ""))
 """What is held: a method, and what the path has."""
+RUNS = "tests.system.recoverable"
+OLD_S = 90.0
+"""How long processes of a driver may live after it."""
 LET_GO = ("before the other begins", "while it begins", "when it writes", "when it goes on")
 
 
@@ -123,7 +131,7 @@ def pause_one(server: ObjectServer, number: int, pause_s: float) -> str:
     """
     chance = random.Random(SEED * 10_000 + number)
     address = f"{server.authority}/pair-{number}/ledger"
-    fs, path = locate(address)
+    fs, path = files_of(server), f"/pair-{number}/ledger"
     with ExitStack() as stack:
         way = FaultyHttp(server.client_port)
         stack.callback(way.close)
@@ -221,10 +229,11 @@ def told(drivers: tuple[Driver, ...]) -> Callable[[], str]:
     return lambda: "\n".join(str(each.said[-8:]) for each in drivers)
 
 
-def pause_many(server: ObjectServer, count: int, pause_s: float) -> None:
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        futures = [threads.submit(pause_one, server, n, pause_s) for n in range(count)]
-        failures = []
+def many(pause: Callable[[int], str], count: int, at_once: int) -> None:
+    """Pause in so many pairs, each of which is told; fail when one of them did."""
+    failures = []
+    with ThreadPoolExecutor(at_once) as threads:
+        futures = [threads.submit(pause, number) for number in range(count)]
         for number, future in enumerate(futures):
             error = future.exception()
             if error is not None:
@@ -241,10 +250,120 @@ def environment(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_of_two_drivers_one_wins_and_nothing_is_doubled(server: ObjectServer) -> None:
-    pause_many(server, 12, 1.0)
+    many(lambda number: pause_one(server, number, 1.0), 12, AT_ONCE)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("environment")
 def test_of_two_drivers_one_wins_after_a_pause_of_two_minutes(server: ObjectServer) -> None:
-    pause_many(server, PAIRS, PAUSE_S)
+    many(lambda number: pause_one(server, number, PAUSE_S), PAIRS, AT_ONCE)
+
+
+# -- whole drivers ---------------------------------------------------------------------------------
+
+
+def pause_a_whole_one(server: ObjectServer, folder: Path, number: int, pause_s: float) -> str:
+    """As `pause_one`, with Spark and a receiver; the first one's host is paused, or its driver."""
+    chance = random.Random(SEED * 20_000 + number)
+    batches, states = folder / "batches", folder / "states"
+    for path in (folder, batches, states):
+        path.mkdir()
+    with Feeder() as feeder, ExitStack() as stack:
+        way = FaultyHttp(server.client_port)
+        stack.callback(way.close)
+
+        def start(name: str, url: str) -> DriverProcess:
+            config = {
+                "master": "local[3]",
+                "batch_s": 1,
+                "checkpoint": f"{server.authority}/whole-{number}",
+                "batches": str(batches),
+                "states": str(states),
+                "state_s": 2,
+                "trigger": str(folder / "trigger"),
+                "rdd_folder": str(folder / "shared"),
+                "feeder": feeder.address,
+                "settings": {
+                    "spark.app.name": name,
+                    "spark.local.dir": str(folder / name),
+                    "spark.driver.host": "127.0.0.1",
+                },
+            }
+            command = ("env", f"AWS_ENDPOINT_URL={url}", *on_another_host(), sys.executable)
+            return stack.enter_context(
+                driver_process(folder, config, command, "tests.system.recoverable")
+            )
+
+        first = start("first", way.url)
+        first.wait_until_started()
+        feeder.await_acknowledged(chance.randrange(3000, 6000))
+        text = chance.choice(("receivedBlockMetadata", "receivedBlockMetadata", "receivedData"))
+        is_done, let_go = chance.random() < 0.5, chance.choice(LET_GO)
+        whole_host = chance.random() < 0.7
+        way.hold(text, is_done=is_done)
+        assert way.holds.wait(HANG_S)
+        paused = first.processes()
+        if not whole_host:
+            paused = {pid: command for pid, command in paused.items() if RUNS in command}
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        paused_s = time.monotonic()
+        if let_go == LET_GO[0]:
+            way.let_go()
+        second = start("second", server.url)
+        if let_go == LET_GO[1]:
+            time.sleep(chance.uniform(1, 8))
+            way.let_go()
+        second.wait_until_started()
+        if let_go == LET_GO[2]:
+            way.let_go()
+        feeder.await_acknowledged(3000)
+        time.sleep(max(0.0, paused_s + pause_s - time.monotonic()))
+        for pid in paused:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        if let_go == LET_GO[3]:
+            time.sleep(chance.random() * 0.1)
+            way.let_go()
+        resumed_s = time.monotonic()
+        assert first.wait_until_ended() != 0, first.report()
+        ended_s = time.monotonic() - resumed_s
+        assert "was taken over by" in first.log(), first.report()
+        feeder.await_acknowledged(3000)
+        sent = feeder.finish()
+        assert_exact(batches, sent, second)
+        second.stop()
+        first.assert_no_process_left(OLD_S)
+        assert_exact(batches, sent, second)
+        done = "done" if is_done else "not done"
+        who = "host" if whole_host else "driver"
+        return f"{who}, {text}, {done}, let go {let_go}: the first ended after {ended_s:.0f} s"
+
+
+def assert_exact(batches: Path, sent: int, driver: DriverProcess) -> None:
+    def processed() -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for path in batches.iterdir():
+            assert path.suffix != ".other", path
+            if path.suffix == "":
+                counts.update(json.loads(path.read_text())["counts"])
+        return counts
+
+    await_that("all is processed", lambda: processed().total() >= sent, HANG_S, driver.report)
+    assert processed() == Counter(word_of(number) for number in range(sent))
+
+
+@pytest.mark.usefixtures("environment")
+def test_of_two_whole_drivers_one_wins(server: ObjectServer, tmp_path: Path) -> None:
+    print(pause_a_whole_one(server, tmp_path / "whole", 0, 8.0))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.usefixtures("environment")
+def test_of_two_whole_drivers_one_wins_after_a_pause_of_two_minutes(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    def pause(number: int) -> str:
+        return pause_a_whole_one(server, tmp_path / f"whole-{number}", number, PAUSE_S)
+
+    many(pause, WHOLE, 3)

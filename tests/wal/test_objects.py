@@ -267,6 +267,61 @@ def test_lost_answers_and_repeated_requests_double_nothing(
     assert all(faults.done[fault] for fault in ("lost", "busy", "twice", "cut"))
 
 
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
+@pytest.mark.parametrize("wanted", [100, pytest.param(1000, marks=pytest.mark.exhaustive)])
+@pytest.mark.slow
+@pytest.mark.long
+def test_many_who_append_while_requests_go_wrong_lose_and_double_nothing(
+    server: ObjectServer, faults: FaultyHttp, wanted: int
+) -> None:
+    """Some give up before the store has answered, and append the same again."""
+    folder, fs = f"/wrong-{wanted}/log", files(server, faults.url, patience_s=1.0)
+    faults.faults = {"lost": 0.1, "busy": 0.05, "twice": 0.1, "cut": 0.1, "short": 0.1, "slow": 0.1}
+    appenders, given_up = 8, 0
+    written = [0] * appenders
+
+    def wrong() -> int:
+        return sum(faults.done.values()) - faults.done["busy"]
+
+    def append(log: LogWriter, number: int) -> None:
+        nonlocal given_up
+        is_acknowledged = True
+        while not is_acknowledged or wrong() < wanted * turn // 3:
+            try:
+                log.append(1, b"%d %d" % (number, written[number]))
+            except LogWriteError:
+                given_up += 1
+                is_acknowledged = False
+                threading.Event().wait(0.05)
+            else:
+                written[number] += 1
+                is_acknowledged = True
+
+    for turn in (1, 2, 3):
+        while True:
+            # A start is not made again by itself.
+            with contextlib.suppress(LogWriteError):
+                log = LogWriter.create(folder, fs=fs, options=SMALL)
+                break
+        with log, ThreadPoolExecutor(appenders) as threads:
+            ended = [threads.submit(append, log, number) for number in range(appenders)]
+            threading.Event().wait(0.3)
+            faults.be_busy(2.0)
+            for each in ended:
+                each.result(HANG_S)
+            assert wrong() >= wanted * turn // 3
+    faults.faults = {}
+    found: list[list[int]] = [[] for _ in range(appenders)]
+    for payload in payloads(files(server), folder):
+        number, at = map(int, payload.split())
+        found[number].append(at)
+    assert found == [list(range(count)) for count in written]
+    assert given_up
+    assert all(faults.done[fault] for fault in ("lost", "busy", "twice", "cut", "short", "slow"))
+    assert not check(folder, fs=files(server)).damages
+    print(f"{wrong()} faults {dict(faults.done)}, {sum(written)} records")
+
+
 @pytest.mark.parametrize("server", MOSTLY_S3, indirect=True)
 @pytest.mark.slow
 @pytest.mark.long
