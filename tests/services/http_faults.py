@@ -16,6 +16,7 @@ Answered = tuple[int, dict[str, str], bytes]
 """Status, headers, body."""
 
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+_ENDED = b"<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>"
 
 
 class FaultyHttp:
@@ -29,7 +30,7 @@ class FaultyHttp:
         faults: How likely each fault is: ``lost`` (done, and not answered), ``busy`` (503, not
             done), ``twice`` (done twice, the second answer is given), ``cut`` (half of the request
             reaches the server), ``short`` (done, half of the answer comes back), ``slow`` (done
-            after up to `slow_s`).
+            after up to `slow_s`), ``refused`` (403, as of a key that has ended).
         slow_s: How long a slow request takes at most, in seconds.
         done: How many of each happened.
         url: Where clients ask, on `port`.
@@ -124,6 +125,8 @@ class FaultyHttp:
         fault = self._choose()
         if fault == "busy":
             return self._reply(request, 503, {}, _BUSY)
+        if fault == "refused":
+            return self._reply(request, 403, {}, _ENDED)
         if fault == "cut" and body:
             self._ask(request, body[: len(body) // 2], is_cut=True)
         elif fault == "twice":

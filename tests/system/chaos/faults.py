@@ -297,6 +297,17 @@ def spoil_requests(life: Life) -> None:
         way.faults = {}
 
 
+def refuse_requests(life: Life) -> None:
+    """Refuse each request for a while, as where credentials have ended, until there are others."""
+    way = life.victims.way
+    assert way is not None
+    way.faults = {"refused": 1.0}
+    try:
+        life.wait(1, 15)
+    finally:
+        way.faults = {}
+
+
 def lose_hosts_of_executors(life: Life) -> None:
     """Kill executors, receivers and block servers, and remove what they had in memory."""
     drivers = life.drivers()
@@ -378,7 +389,7 @@ def passing(victims: Victims) -> dict[Fault, int]:
     if victims.hdfs is not None:
         found.update({kill_data_node: 6, pause_data_node: 5, kill_name_node: 3})
     elif victims.store is not None:
-        found.update({kill_store: 6, pause_store: 3, spoil_requests: 5})
+        found.update({kill_store: 6, pause_store: 3, spoil_requests: 5, refuse_requests: 2})
         if victims.executors:
             found[lose_hosts_of_executors] = 5
     else:
