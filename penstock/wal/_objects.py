@@ -543,21 +543,24 @@ class ObjectFileSystem:
         return self.call(found)
 
     def _remove_nameless(self, folder: str, path: str) -> None:
-        """Remove what a removal left that was broken off; the folder is this process's by now."""
+        """Remove what a removal left that was broken off; the folder is this process's by now.
+
+        Who was replaced may write yet, and what is made while a list is read may be in it without
+        what was made before: a part has no name if a second list has none of it, either.
+        """
+        if found := self._nameless(folder, path):
+            self._delete(sorted(found & self._nameless(folder, path)))
+
+    def _nameless(self, folder: str, path: str) -> set[str]:
         prefix, lock = key_of(folder), key_of(path)
         found = self.call(lambda: list(self.client.keys(prefix)))
         parts = [(key, size, *_split(key)) for key, size in found]
         named = {name for _, _, name, begin in parts if begin == 0} | {lock}
-        self._delete(
-            [
-                key
-                for key, size, name, begin in parts
-                if begin
-                and name not in named
-                and os.path.dirname(key) == prefix
-                and size > len(_PLUG)
-            ]
-        )
+        return {
+            key
+            for key, size, name, begin in parts
+            if begin and name not in named and os.path.dirname(key) == prefix and size > len(_PLUG)
+        }
 
     def _delete_from_end(self, keys: Sequence[str]) -> None:
         for key in reversed(keys):

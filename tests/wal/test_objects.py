@@ -612,16 +612,28 @@ def test_the_parts_of_a_file_are_found_in_either_order_of_a_list() -> None:
         assert fs.keys_of("/a/z") == []
 
 
+class Overtaken(ObjectsClient):
+    """A client one of whose lists of a folder has not an object that was made before others in it.
+
+    Attributes:
+        hidden: That object; empty for none.
+        of_all: Whether in a list of the whole folder, and not of one file.
+    """
+
+    hidden = ""
+    of_all = False
+
+    def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
+        hidden = self.hidden if self.of_all == (after is None) else ""
+        for found in super().keys(folder, after):
+            if found[0] == hidden:
+                self.hidden = ""
+            else:
+                yield found
+
+
 def test_what_is_made_while_a_list_is_read_is_no_damage() -> None:
     """A list may have an object without the one before it, which was made before it."""
-
-    class Overtaken(ObjectsClient):
-        hidden = ""
-
-        def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
-            hidden, self.hidden = self.hidden, ""
-            yield from (found for found in super().keys(folder, after) if found[0] != hidden)
-
     client = Overtaken(MemoryStore(), "s3://bucket")
     fs = ObjectFileSystem(client, "s3://bucket")
     with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
@@ -630,6 +642,19 @@ def test_what_is_made_while_a_list_is_read_is_no_damage() -> None:
         client.hidden = fs.part_key(path, places[1].offset)
         assert fs.parts(path).gaps == []
         assert len(fs.parts(path).begins) == 4
+
+
+def test_a_segment_that_is_made_while_the_log_is_taken_over_is_not_removed() -> None:
+    client = Overtaken(MemoryStore(), "s3://bucket")
+    fs = ObjectFileSystem(client, "s3://bucket")
+    with LogWriter.create(FOLDER, fs=fs, options=SMALL) as log:
+        place = log.append(1, b"acknowledged")
+        client.hidden = fs.part_key(segment_path(FOLDER, place.segment), 0)
+        client.of_all = True
+        with another_host():
+            LogWriter.create(FOLDER, fs=fs, options=SMALL).close()
+        assert not client.hidden
+    assert payloads(fs, FOLDER) == [b"acknowledged"]
 
 
 class TakenOver(ObjectsClient):
