@@ -151,6 +151,7 @@ class Run:
             "batches": self.results.batches,
             "states": self.results.checked_states,
             "windows": self.results.checked_windows,
+            "left in the store": self._left_in_store(),
             "duration_s": time.monotonic() - began_s,
         }
 
@@ -427,6 +428,14 @@ class Run:
         await_that(
             "scratch folders can be removed", _remove_scratch, OLD_S, lambda: str(_scratch())
         )
+
+    def _left_in_store(self) -> int:
+        """Return how many logs of receivers have something, of which two are those of the last."""
+        files = self._files_below_checkpoint() if self._store is not None else []
+        logs = {path.split("/")[2] for path, size in files if "/receivedData/" in path and size}
+        if len(logs) > 2:
+            self.tell(f"logs left: {[each for each in files if each[0].split('/')[2] in logs]}")
+        return len(logs)
 
     def _files_below_checkpoint(self) -> list[tuple[str, int]]:
         """Return paths and sizes in bytes."""
