@@ -3,14 +3,15 @@
 ``python -m benchmarks.object_requests`` starts a program whose checkpoint directory is on a
 versitygw (`make s3`) of its own, and counts in that server's log what is asked for in some seconds.
 ``--prices A,B,STORAGE`` makes a month's bill of it: of 1,000 requests that write or list, of 1,000
-that read, of a GB for a month. Deletions cost nothing with S3 and Google. ``--bill`` prints the
-table of `docs/recovery.md`.
+that read, of a GB for a month. Deletions cost nothing with S3 and Google. The table of
+`docs/costs.md` is `benchmarks.object_costs`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import re
 import tempfile
 import threading
@@ -29,8 +30,6 @@ _ASKED = re.compile(r" s3_(Put|Get|Head|List|Delete)\w* \S+ (\S+)")
 _HOW = {"Put": "write", "Get": "read", "Head": "read", "List": "list", "Delete": "delete"}
 _STEP_S = 0.05
 _MONTH_S = 30 * 86_400
-_BLOCK_BYTES = 32 << 20
-"""The default of `spark.penstock.block.maxSize`."""
 
 
 class Steady(Receiver):
@@ -38,7 +37,7 @@ class Steady(Receiver):
 
     def __init__(self, bytes_per_s: float) -> None:
         super().__init__()
-        self._record = b"x" * max(1, int(bytes_per_s * _STEP_S))
+        self._size = max(1, int(bytes_per_s * _STEP_S))
 
     def onStart(self) -> None:
         """Begin to store."""
@@ -50,7 +49,8 @@ class Steady(Receiver):
     def _run(self) -> None:
         due_s = time.monotonic()
         while not self.isStopped():
-            self.store(self._record)
+            # What cannot be compressed: so many bytes are logged.
+            self.store(random.randbytes(self._size))
             due_s = max(due_s + _STEP_S, time.monotonic() - 1)
             time.sleep(max(0.0, due_s - time.monotonic()))
 
@@ -103,23 +103,6 @@ def measure(options: argparse.Namespace, folder: Path) -> Counter[tuple[str, str
         server.stop()
 
 
-def print_bill(prices: str) -> None:
-    """Print what one host costs a month, requests as they were counted, and two minutes stored."""
-    price_a, _, price_stored = map(float, prices.split(","))
-    print("| processes of receivers | block interval, batch | 1 MB/s | 10 MB/s | 100 MB/s |")
-    print("| --- | --- | --- | --- | --- |")
-    for processes, block_s, batch_s in ((1, 0.2, 1), (1, 1, 5), (10, 0.2, 1), (10, 1, 5)):
-        cells = []
-        for megabytes in (1, 10, 100):
-            writes = max(processes / block_s, megabytes * 1e6 / _BLOCK_BYTES)
-            # One for each, at most one for its blocks' entries in the ledger, four for each batch.
-            puts = 2 * writes + 4 / batch_s
-            requests = puts * _MONTH_S / 1000 * price_a
-            stored = megabytes / 1000 * 120 * price_stored
-            cells.append(f"${requests:,.0f} + ${stored:.2f}")
-        print(f"| {processes} | {block_s:g} s, {batch_s:g} s | {' | '.join(cells)} |")
-
-
 def main() -> None:
     """Run it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -129,10 +112,7 @@ def main() -> None:
     parser.add_argument("--batch", type=float, default=1.0, help="seconds of a batch")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--prices", default="0.005,0.0004,0.023")
-    parser.add_argument("--bill", action="store_true", help="measure nothing")
     options = parser.parse_args()
-    if options.bill:
-        return print_bill(options.prices)
     with tempfile.TemporaryDirectory() as folder:
         found = measure(options, Path(folder))
         about = describe(folder)
@@ -144,7 +124,6 @@ def main() -> None:
         rates = [found[what, how] / options.seconds for how in ("write", "list", "read", "delete")]
         bill = _MONTH_S / 1000 * ((rates[0] + rates[1]) * price_a + rates[2] * price_b)
         print(f"| {what} | {' | '.join(f'{rate:.2f}' for rate in rates)} | {bill:.0f} |")
-    return None
 
 
 if __name__ == "__main__":
