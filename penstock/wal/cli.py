@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from contextlib import closing
 
 import click
 
@@ -13,7 +15,7 @@ from penstock.wal._check import check as check_log
 from penstock.wal._check import repair as repair_log
 from penstock.wal._errors import CorruptRecordError, WalError
 from penstock.wal._filesystem import FileSystem
-from penstock.wal._folder import LOCK_NAME, list_names, locate
+from penstock.wal._folder import LOCK_NAME, list_names, locate, segment_path
 from penstock.wal._reader import LogReader
 
 _EPILOG = """\
@@ -60,20 +62,47 @@ def _is_log(fs: FileSystem, folder: str) -> bool:
     )
 
 
-def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
-    """Say that a folder is no log, and which folders below it are: most have the one above."""
+def _logs(fs: FileSystem, folder: str) -> list[str]:
+    """Return the logs in and below a folder."""
     found: list[str] = []
     level = [folder]
-    for _ in range(_DEPTH):
-        below = [os.path.join(path, name) for path in level for name in fs.list_folder(path)]
-        level = sorted(path for path in below if fs.is_folder(path))
+    for depth in range(_DEPTH + 1):
         found += [path for path in level if _is_log(fs, path)]
+        if depth < _DEPTH:
+            below = [os.path.join(path, name) for path in level for name in fs.list_folder(path)]
+            level = sorted(path for path in below if fs.is_folder(path))
+    return found
+
+
+def _no_log(fs: FileSystem, folder: str, shown: str) -> str:
+    """Say that a folder is no log, and which folders below it are: most have the one above."""
+    found = _logs(fs, folder)
     if not found:
         return f"no log in {shown}"
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return (
         f"no log in {shown} itself; below it are {', '.join(map(fs.address, found[:_SHOWN]))}{more}"
     )
+
+
+@wal.command(epilog=_EPILOG)
+@_folder
+def ls(folder: str) -> int:
+    """Print one line per log in FOLDER and below it: its segments, and their bytes."""
+    fs, path = locate(folder)
+    if not fs.is_folder(path):
+        raise WalError(f"no such folder: {folder}")
+    for log in _logs(fs, path):
+        numbers = list_names(fs, log)[0]
+        size = 0
+        for number in numbers:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                closing(fs.open(segment_path(log, number))) as file,
+            ):
+                size += file.size
+        print(f"{fs.address(log)}: {len(numbers)} segments, {size} bytes")
+    return 0
 
 
 @wal.command(epilog=_EPILOG)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,10 @@ def test_the_commands_take_these_addresses(
         assert writer.write()
         writer.close()
         assert "no number" in command("dead-letters", address, "list")
+        logs = [line.split(": ") for line in command("wal", "ls", address).splitlines()]
+        assert len(logs) == 3
+        assert logs[0][0] == f"{address}/receivedBlockMetadata"
+        assert all(re.fullmatch(r"1 segments, [1-9]\d+ bytes", told) for _, told in logs), logs
         log = command("wal", "check", address, code=2).partition("below it are ")[2].split(",")[0]
         assert log.startswith(f"{server.authority}/app/")
         command("wal", "check", log)
