@@ -243,6 +243,7 @@ class ReceiverLaunch:
         stream_name: What the program calls the stream.
         process_log: The log that it shares with others of its process, which gives it to it; None:
             it has its own.
+        seals_early: See `BlockGeneratorOptions`.
     """
 
     stream_id: int
@@ -259,6 +260,7 @@ class ReceiverLaunch:
     has_copies: bool = False
     stream_name: str = ""
     process_log: ProcessLog | None = None
+    seals_early: bool = False
 
     @property
     def log_options(self) -> LogOptions:
@@ -385,6 +387,7 @@ class ReceiverLaunch:
                 trace_every=settings.otel_traces_every if settings.otel_enabled else 0,
                 when_full=policy,
                 waiting_bytes=settings.waiting_bytes,
+                seals_early=self.seals_early,
             ),
             on_error=on_error,
             letters=None if letters is None else DeadLetterWriter(letters, on_error),

@@ -97,6 +97,7 @@ class BlockPipeline:
         now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
         letters: Dead letters, which are logged before a block behind them is reported; or None.
         trace_every: Of how many blocks one is traced, see `take_traces`; 0: none.
+        on_empty: Called when all blocks that came in are reported, by the thread that reports.
 
     Attributes:
         blocks_sealed: Blocks that came in.
@@ -122,6 +123,7 @@ class BlockPipeline:
         now_s: Callable[[], float] = time.monotonic,
         letters: DeadLetterWriter | None = None,
         trace_every: int = 0,
+        on_empty: Callable[[], None] = lambda: None,
     ) -> None:
         self.stream_id = stream_id
         self.blocks_sealed = 0
@@ -142,6 +144,7 @@ class BlockPipeline:
         self._now_s = now_s
         self._letters = letters
         self._trace_every = trace_every
+        self._on_empty = on_empty
         self._on_way_s: dict[str, tuple[float, float]] = {}
         self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
@@ -307,6 +310,8 @@ class BlockPipeline:
             with self._moving:
                 self._in_hand -= len(batch)
                 self._moving.notify_all()
+                if not self.waiting():
+                    self._on_empty()
 
     def _trace(self, batch: list[tuple[SealedBlock, ReceivedBlockInfo]]) -> None:
         known_s = self._now_s()

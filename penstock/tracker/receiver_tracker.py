@@ -583,7 +583,17 @@ class ReceiverTracker:
             shared_rate=self.shared_rate,
             has_copies=stream_id in self._with_copies,
             stream_name=self._stream_names[stream_id],
+            seals_early=self._seals_early(stream_id),
         )
+
+    def _seals_early(self, stream_id: int) -> bool:
+        """Return whether blocks may be as short as a function would have them.
+
+        Not where they are kept, each in the ledger, nor where each write of the log is paid for.
+        """
+        if stream_id not in self._operations or is_on_objects(self._logs.root):
+            return False
+        return self._kept[stream_id].retention.time_ms == 0
 
     def stop_all_receivers(self, timeout_s: float | None = None) -> None:
         """Tell all connected receivers to stop within a time (Spark's ``StopAllReceivers``)."""

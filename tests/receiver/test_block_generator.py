@@ -101,6 +101,7 @@ class Bench:
         report_bytes: int = 1 << 20,
         clock: ManualClock | None = None,
         validate: Any = None,
+        seals_early: bool = False,
         **store_options: Any,
     ) -> None:
         attempt = uuid.uuid4().hex
@@ -132,6 +133,7 @@ class Bench:
                 schema=schema,
                 report_bytes=report_bytes,
                 validate=validate,
+                seals_early=seals_early,
             ),
             on_error=lambda message, error: self.errors.append((message, error)),
             clock=clock,
@@ -275,6 +277,62 @@ def test_a_generator_does_not_rest_while_it_has_something_to_tell(make, monkeypa
         bench.generator.open_door().discard(b"x", "no")
     await_rest(bench)
     assert bench.errors[-1][0].startswith("1 more record")
+
+
+@pytest.mark.parametrize("rest_s", [0.001, LONG_S])
+def test_early_blocks_are_sealed_when_all_before_are_reported(make, monkeypatch, rest_s):
+    monkeypatch.setattr(block_generator, "_REST_S", rest_s)
+    bench = make(seals_early=True)
+    for blocks in (1, 2):
+        bench.generator.store(b"alone %d" % blocks)
+        bench.driver.wait_for(lambda blocks=blocks: len(bench.driver.infos) == blocks)
+    bench.driver.open.clear()
+    bench.generator.store(b"0")
+    while bench.generator.statistics().blocks_stored < 3:
+        time.sleep(0.001)
+    for number in range(1, 100):
+        bench.generator.store(b"%d" % number)
+        time.sleep(0.0001)
+    assert bench.generator.statistics().blocks_sealed == 3
+    bench.driver.open.set()
+    bench.driver.wait_for(lambda: len(bench.driver.infos) == 4)
+    assert [info.num_records for info in bench.driver.infos] == [1, 1, 1, 99]
+    assert bench.finish()[2:] == [b"%d" % number for number in range(100)]
+
+
+def test_early_blocks_are_sealed_after_an_interval_at_the_latest(make):
+    bench = make(seals_early=True, interval_s=0.02)
+    bench.driver.open.clear()
+    for blocks in (1, 2, 3):
+        bench.generator.store(b"x")
+        while bench.generator.statistics().blocks_sealed < blocks:
+            time.sleep(0.001)
+    bench.driver.open.set()
+    assert bench.finish() == [b"x"] * 3
+
+
+def test_early_blocks_have_at_least_some_time_between_them(make, monkeypatch):
+    monkeypatch.setattr(block_generator, "_SHORTEST_S", LONG_S)
+    bench = make(seals_early=True, interval_s=0.001)
+    bench.generator.store(b"x")
+    bench.driver.wait_for(lambda: bench.driver.infos)
+    bench.generator.store(b"y")
+    time.sleep(0.05)
+    assert len(bench.driver.infos) == 1
+    assert bench.finish() == [b"x", b"y"]
+
+
+def test_early_blocks_are_sealed_while_something_is_to_be_told(make, monkeypatch):
+    monkeypatch.setattr(discards, "_SPAN_S", 0.2)
+    bench = make(seals_early=True, interval_s=0.01)
+    door = bench.generator.open_door()
+    for _ in range(discards.TOLD_SINGLY + 1):
+        door.discard(b"x", "no")
+    end_s = time.monotonic() + WAIT_S
+    while "1 more record" not in bench.errors[-1][0]:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    assert bench.finish() == []
 
 
 def await_rest(bench: Bench) -> None:

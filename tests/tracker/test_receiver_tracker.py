@@ -7,6 +7,7 @@ import math
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from penstock.blockstore import BlockAccess, BlockKind, read_block, reader
+from penstock.continuous import ContinuousOperation, FunctionSink
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver import Receiver
 from penstock.settings import Settings
@@ -116,6 +118,25 @@ def test_a_stream_with_too_much_unread_is_paused_until_it_is_read(tmp_path: Path
         assert not tracker.waits_for_consumers(0)
         # Nothing of it has gone.
         assert tracker.ledger.places.stream(0).first == 0
+
+
+def test_blocks_are_as_short_as_a_function_likes_where_they_cost_nothing_later(
+    tmp_path: Path,
+) -> None:
+    operation = ContinuousOperation(str, FunctionSink(print))
+    at_once, stays = Retention(0), Retention(1000)
+    for retention, continuous, root, is_early in (
+        (at_once, operation, "", True),
+        (at_once, None, "", False),
+        (stays, operation, "", False),
+        (at_once, operation, "s3://bucket/logs", False),
+    ):
+        kept = {0: KeptStreamSettings("s", retention, continuous=continuous)}
+        tracker = make_tracker(tmp_path, ThreadCluster(), Events(), kept=kept)
+        if root:
+            tracker._logs = replace(tracker._logs, root=root)
+        assert tracker._seals_early(0) is is_early
+        tracker.ledger.close()
 
 
 def test_a_receiver_hears_what_was_taken_over_and_was_over_before_it_came_back(
