@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import signal
 import sqlite3
@@ -226,14 +227,18 @@ def test_a_file_of_an_earlier_version_is_an_error_for_good(tmp_path: Path) -> No
     assert caught.value.is_permanent
 
 
-def test_large_values_are_undone_from_several_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("table", "most"), [("undo", 0), ("log", 1 << 30)])
+def test_large_values_are_in_several_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, most: int
+) -> None:
     """All of an epoch in one would be more than SQLite takes, however often it is tried."""
+    monkeypatch.setattr(state_module, "_MOST_BYTES", most)
     state = opened(tmp_path)
     for number in range(2):
         state.update(dict.fromkeys(range(5), bytes([number]) * 600_000))
         state.save(number, number)
-    lengths = state._database.execute("SELECT length(changes) FROM undo").fetchall()
-    assert [length // 600_000 for (length,) in lengths] == [2, 2, 1]
+    lengths = state._database.execute(f"SELECT length(changes) FROM {table}").fetchall()
+    assert [length // 600_000 for (length,) in lengths[-5:]] == [1] * 5
     state.close()
     assert dict(opened(tmp_path, 0, 0)) == dict.fromkeys(range(5), bytes(600_000))
 
@@ -329,12 +334,20 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     assert dict(opened(tmp_path, 0, 10)) == {}
 
 
-def test_an_epoch_that_fails_in_the_midst_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("table", "most", "when"),
+    [("state", 0, "NEW.key = 'c'"), ("log", 1 << 30, "(SELECT count(*) FROM log) > 2")],
+)
+def test_an_epoch_that_fails_in_the_midst_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, most: int, when: str
+) -> None:
+    monkeypatch.setattr(state_module, "_MOST_BYTES", most)
+    monkeypatch.setattr(state_module, "_ROW_BYTES", 1)
     state = opened(tmp_path)
     state["a"] = 1
     state.save(0, 10)
     state._database.execute(
-        "CREATE TEMP TRIGGER broken BEFORE INSERT ON state WHEN NEW.key = 'c' "
+        f"CREATE TEMP TRIGGER broken BEFORE INSERT ON {table} WHEN {when} "
         "BEGIN SELECT RAISE(FAIL, 'it is broken'); END"
     )
     state.update(a=2, b=2, c=2)
@@ -349,6 +362,7 @@ def test_an_epoch_that_fails_in_the_midst_changes_nothing(tmp_path: Path) -> Non
 def test_a_damaged_state_is_an_error_for_good_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 0)
     state = opened(tmp_path)
     state.update({number: os.urandom(100) for number in range(1000)})
     state.save(0, 10)
@@ -370,6 +384,7 @@ def test_a_damaged_state_is_an_error_for_good_that_names_it(
     ]
     assert damaged != pages
     path.write_bytes(b"".join(damaged))
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 1 << 30)
     refused(lambda: opened(tmp_path, 0, 10))
     monkeypatch.setattr(state_module, "_MOST_BYTES", 0)
     state = opened(tmp_path, 0, 10)
@@ -380,6 +395,83 @@ def test_a_damaged_state_is_an_error_for_good_that_names_it(
     state.close()
     path.write_bytes(b"no database" * 1000)
     refused(lambda: opened(tmp_path, 0, 10))
+
+
+def test_a_damaged_log_is_an_error_for_good(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    state.update({number: os.urandom(100) for number in range(1000)})
+    state.save(0, 10)
+    state._database.execute("UPDATE log SET changes = zeroblob(length(changes))")
+    state.close()
+    says = "cannot be had: a row of its log is damaged; a stream whose state was lost"
+    with pytest.raises(StateError, match=says) as caught:
+        opened(tmp_path, 0, 10)
+    assert caught.value.is_permanent
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_written_follows_what_changes(tmp_path: Path, restarts: bool) -> None:
+    state = opened(tmp_path)
+    model = dict.fromkeys(range(1000), "a value")
+    state.update(model)
+    state.save(0, 0)
+    most = 0
+    for number in range(1, 300):
+        if restarts and not number % 10:
+            state.close()
+            state = opened(tmp_path, number - 1, number - 1)
+        before = dict(model)
+        changes = {number % 7: f"now {number}", -number: "new", 500 + number: None}
+        for key, value in changes.items():
+            model.pop(key, None)
+            state.pop(key, None)
+            if value is not None:
+                state[key] = model[key] = value
+        written: list[str] = []
+        state._database.set_trace_callback(written.append)
+        state.save(number, number)
+        state._database.set_trace_callback(None)
+        if not restarts:
+            assert sum("INSERT INTO log" in one for one in written) == 1
+        rows = state._database.execute("SELECT changes FROM log").fetchall()
+        most = max(most, sum(len(pickle.loads(row)) for (row,) in rows))
+    assert most < 5000
+    assert dict(state) == model
+    state.close()
+    # The last epoch can be undone, also after an attempt that began behind it.
+    for _ in range(2):
+        assert dict(opened(tmp_path, 299, 299)) == model
+    assert dict(opened(tmp_path, 298, 298)) == before
+
+
+def test_a_state_that_came_back_into_memory_may_grow_out_of_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: dict[Any, Any] = {}
+    most = (0, 1 << 30, 1 << 30, 0, 0, 1 << 30)
+    for number, size in enumerate(most):
+        monkeypatch.setattr(state_module, "_MOST_BYTES", size)
+        state = opened(tmp_path, number - 1, max(0, number - 1))
+        assert dict(state) == model
+        before = dict(model)
+        for key in (number, "always"):
+            state[key] = model[key] = number
+        if number > 1:
+            del state[number - 2]
+            del model[number - 2]
+        state.save(number, number)
+        assert (state._known is None) is (size == 0)
+        state.close()
+        if number:
+            assert dict(opened(tmp_path, number, number)) == model
+            undone = opened(tmp_path, number - 1, number - 1)
+            assert dict(undone) == before
+            for key in (number, "always"):
+                undone[key] = number
+            if number > 1:
+                del undone[number - 2]
+            undone.save(number, number)
+            undone.close()
 
 
 _WRITER = """
