@@ -3,13 +3,16 @@
 ``python -m benchmarks.low_latency`` stores records at a fixed rate for some seconds on
 ``local[3]``, with both logs synced, and prints p50, p90, p99 and the slowest, all records counted,
 also those of the first epochs. A bare 4 KiB write with `fdatasync` on the same disk stands beside
-them.
+them, and with ``--peers`` the same of `benchmarks.low_latency_peers`, one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +26,12 @@ from pyspark import SparkConf, SparkContext
 from benchmarks.machine import describe
 from penstock.receiver import receiver
 from penstock.streaming import Epoch, FileSink, StreamingContext
+
+PEERS = {
+    "loop": "Kafka to a Python consumer",
+    "realtime": "Spark's real-time mode, Kafka",
+    "batches": "Structured Streaming to files",
+}
 
 
 class TimedFileSink(FileSink):
@@ -78,9 +87,10 @@ def syncs_of(folder: Path, count: int = 500) -> list[float]:
 def main() -> None:
     """Run it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=5000, help="records per second")
+    parser.add_argument("--rate", type=int, default=10_000, help="records per second")
     parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--block", default="5ms", help="the block interval")
+    parser.add_argument("--block", default="200ms", help="the block interval")
+    parser.add_argument("--peers", action="store_true", help="what others do, too")
     parser.add_argument("--epoch", default="100 ms")
     parser.add_argument("--folder", help="where the logs lie; a temporary folder when left out")
     options = parser.parse_args()
@@ -109,13 +119,19 @@ def main() -> None:
             to_sink += [(committed - begun) / 1e6 for begun in stored]
         print(", ".join(f"{what}: {text}" for what, text in describe(name).items()))
         print(
-            f"{len(to_function)} records at {options.rate} a second, blocks of {options.block}, "
-            f"epochs of {options.epoch}; milliseconds:"
+            f"{len(to_function)} records at {options.rate} a second, blocks of at most "
+            f"{options.block}, epochs of {options.epoch}; milliseconds:"
         )
         print(f"{'':34}{'p50':>9}{'p90':>9}{'p99':>9}{'slowest':>9}")
         print(told("store to the function", to_function))
         print(told("store to the committed file", to_sink))
-        print(told("a bare fdatasync of 4 KiB", syncs_of(folder)))
+        print(told("a bare fdatasync of 4 KiB", syncs_of(folder)), flush=True)
+    for way, words in PEERS.items() if options.peers else ():
+        command = [sys.executable, "-m", "benchmarks.low_latency_peers", way]
+        command += [f"--rate={options.rate}", f"--seconds={options.seconds}"]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        at = json.loads(ended.stdout.splitlines()[-1])["milliseconds"]
+        print(f"{words:34}" + "".join(f"{value:9.1f}" for value in at), flush=True)
 
 
 if __name__ == "__main__":
