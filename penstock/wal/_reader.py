@@ -225,7 +225,7 @@ class LogReader:
                 yield from self._segment_records(info, on_damage or damages.append)
                 break
         else:
-            raise SegmentNotFoundError(segment_path(self._folder, number))
+            raise SegmentNotFoundError(self._fs.address(segment_path(self._folder, number)))
         _raise_first(damages)
 
     def segment_end(self, number: int) -> SegmentEnd | None:
@@ -250,7 +250,7 @@ class LogReader:
                     "is left out. It was not acknowledged, unless the file was changed since",
                     info.number,
                     end.offset,
-                    self._folder,
+                    self._fs.address(self._folder),
                 )
             self._ends[info.number] = end
             for damage in end.damages:
@@ -291,7 +291,7 @@ def read_record(
     try:
         file = fs.open(path)
     except FileNotFoundError as error:
-        raise SegmentNotFoundError(path) from error
+        raise SegmentNotFoundError(fs.address(path)) from error
     try:
         header = memoryview(file.read(offset, RECORD_HEADER_SIZE))
         reason, length = check_header(header, expected_sequence)

@@ -157,7 +157,7 @@ class SegmentChain:
             segment.finish(committed=committed, sync=sync)
         except OSError as error:
             # Its records are committed all the same; a reader finds them without its end.
-            _logger.warning("segment %s has no end record: %s", segment.path, error)
+            _logger.warning("segment %s has no end record: %s", self._address(segment.path), error)
             self._untrimmed[segment.number] = segment.end
             self._trim()
 
@@ -173,7 +173,8 @@ class SegmentChain:
         try:
             segment.abandon()
         except OSError as error:
-            _logger.warning("could not close the abandoned segment %s: %s", segment.path, error)
+            address = self._address(segment.path)
+            _logger.warning("could not close the abandoned segment %s: %s", address, error)
         # Only now: a sync in the background may have been under way.
         self._note_unforced(segment)
         self._trim()
@@ -203,7 +204,8 @@ class SegmentChain:
             except OSError as error:
                 # Where nothing can be cut there is nothing to warn of: the header does it.
                 level = logging.DEBUG if error.errno == errno.EOPNOTSUPP else logging.WARNING
-                _logger.log(level, "could not cut the segment %s at %d: %s", path, end, error)
+                address = self._address(path)
+                _logger.log(level, "could not cut the segment %s at %d: %s", address, end, error)
                 if number in self._unforced:
                     # It may have been the sync of the cut.
                     self._unforced[number].sync_failed = True
@@ -212,11 +214,14 @@ class SegmentChain:
             if number in self._unforced and not self._unforced[number].sync_failed:
                 del self._unforced[number]
 
+    def _address(self, path: str) -> str:
+        return self._fs.address(path)
+
     def _cut(self, path: str, end: int) -> None:
         try:
             self._fs.truncate(path, end)
         except FileNotFoundError:
-            _logger.warning("the segment %s was taken away", path)
+            _logger.warning("the segment %s was taken away", self._address(path))
             self._fs.sync_folder(self._folder)
 
     @property
@@ -242,7 +247,7 @@ class SegmentChain:
                 try:
                     self._force(number, unforced)
                 except OSError as error:
-                    path = segment_path(self._folder, number)
+                    path = self._address(segment_path(self._folder, number))
                     _logger.warning("records of %s may not survive a power loss: %s", path, error)
 
     def _force(self, number: int, unforced: _Unforced) -> None:
@@ -255,7 +260,7 @@ class SegmentChain:
                 self._check_readable(number, path, unforced.next_sequence)
                 self._fs.write_again(path, unforced.begin, unforced.end)
         except FileNotFoundError:
-            _logger.warning("the segment %s was taken away", path)
+            _logger.warning("the segment %s was taken away", self._address(path))
         del self._unforced[number]
 
     def _check_readable(self, number: int, path: str, next_sequence: int) -> None:

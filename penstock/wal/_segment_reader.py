@@ -90,6 +90,7 @@ class SegmentReader:
         self._cipher = None if as_stored else cipher
         self._as_stored = as_stored
         self.path = path
+        self._address = fs.address(path)
         self.number = number
         self.folder = fs.address(os.path.dirname(path))
         file = fs.open(path)
@@ -210,7 +211,7 @@ class SegmentReader:
                 if sequence >= stop or kind > MAX_KIND:
                     break
                 if flags != wanted_flags and not self._as_stored:
-                    raise EncryptionMismatchError(self.path, bool(flags & FLAG_ENCRYPTED))
+                    raise EncryptionMismatchError(self._address, bool(flags & FLAG_ENCRYPTED))
                 if cipher is not None:
                     opened = self._opened(cipher, view[at:body], payload, position + at, damages)
                     if opened is None:
@@ -285,7 +286,7 @@ class SegmentReader:
             WrongKeyError: It was written with another key.
         """
         if self.header.key_id != cipher.key_id:
-            raise WrongKeyError(self.path, self.header.key_id, cipher.key_id)
+            raise WrongKeyError(self._address, self.header.key_id, cipher.key_id)
         try:
             return cipher.open(header, payload)
         except CorruptRecordError as error:
@@ -440,7 +441,7 @@ class SegmentReader:
         """Read what can be read: a place that the disk cannot read is damage like any other."""
         if error.errno != errno.EIO:
             raise error
-        _logger.warning("segment %s is not readable at %d: %s", self.path, position, error)
+        _logger.warning("segment %s is not readable at %d: %s", self._address, position, error)
         # Zeros stand for it.
         data = bytearray(max(0, min(length, file.size - position)))
         at = 0

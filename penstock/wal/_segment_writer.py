@@ -412,7 +412,7 @@ class SegmentWriter:
             self.sync_seconds_max = max(self.sync_seconds_max, seconds)
         if seconds > _SLOW_SYNC_S:
             _limited_log.log(
-                f"slow disk: forcing a write to {self.path} took {seconds:.2f} s",
+                f"slow disk: forcing a write to {self._fs.address(self.path)} took {seconds:.2f} s",
                 like=os.path.dirname(self.path),
             )
 

@@ -184,12 +184,19 @@ def pause_one(server: ObjectServer, number: int, pause_s: float) -> str:
             time.sleep(chance.random() * 0.1)
             way.let_go()
         both = (first, second)
-        await_that("one ends", lambda: any(each.has_ended for each in both), 180.0, told(both))
+
+        def one_ends() -> bool:
+            # Who has been replaced hears it when it writes.
+            second.go(1)
+            return any(each.has_ended for each in both)
+
+        await_that("one ends", one_ends, 180.0, told(both))
         second.go(10)
         winner = first if second.has_ended else second
         loser = second if winner is first else first
         if winner is second:
-            second.await_that(lambda: len(second.all("done")) == 3 or second.has_ended)
+            goal = len(second.added) + 10
+            second.await_that(lambda: len(second.added) >= goal or second.has_ended)
         else:
             assert begins, "who was replaced has replaced its successor"
             goal = len(first.added) + 30

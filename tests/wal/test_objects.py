@@ -20,12 +20,15 @@ from obstore.store import MemoryStore
 
 from penstock.wal import (
     CorruptRecordError,
+    EncryptionKey,
+    EncryptionMismatchError,
     LogFolderInUseError,
     LogOptions,
     LogReader,
     LogWriteError,
     LogWriter,
     ObjectFileSystem,
+    SegmentNotFoundError,
     StorageAwayError,
     UnwritableFolderError,
     check,
@@ -338,6 +341,22 @@ def test_the_log_on_a_server_against_the_model(server: ObjectServer) -> None:
     run_state_machine_as_test(
         OnServer, settings=settings(QUICK, max_examples=6, stateful_step_count=25)
     )
+
+
+def test_errors_name_a_segment_by_its_address() -> None:
+    fs = in_memory()
+    with LogWriter.create(FOLDER, fs=fs) as log:
+        place = log.append(1, b"in clear")
+    address = "s3://bucket/app/log/segment-000000000001.log"
+    cipher = EncryptionKey(bytes(32)).cipher("log")
+    with (
+        LogReader.open(FOLDER, fs=fs, cipher=cipher) as reader,
+        pytest.raises(EncryptionMismatchError, match=f"^{address} was written without"),
+    ):
+        list(reader.records())
+    fs.remove_tree(segment_path(FOLDER, place.segment))
+    with pytest.raises(SegmentNotFoundError, match=f"no segment at {address}"):
+        read_record(segment_path(FOLDER, place.segment), place.offset, fs=fs)
 
 
 def test_a_bucket_itself_can_hold_a_log_also_when_it_is_empty() -> None:
