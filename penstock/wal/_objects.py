@@ -54,14 +54,17 @@ refused (`ObjectFileSystem.check_conditions`).
 While the store cannot be reached or asks for less (503, 429), calls wait and ask again until
 `patience_s` is over, as for HDFS.
 
-Requests: an append is one PUT (many appends share one, by group commit), above 8 MiB several; none
-is a multipart upload, so none is left unfinished; a new segment one PUT, two LIST and two GET;
-opening a file one LIST for a thousand parts, and one more while there is a gap; a read one GET for
-each part that it touches, several at a time; removing a file one LIST and two DELETE.
+Requests: an append is one PUT (many appends share one, by group commit), above 12 MiB several of
+about 8 MiB; none is a multipart upload, so none is left unfinished; a new segment one PUT, two
+LIST and two GET; opening a file one LIST for a thousand parts, and one more while there is a gap; a
+read one GET for each part that it touches, several at a time; removing a file one LIST and two
+DELETE.
 
 Receivers of one process share a log, and so its writes (`penstock.blockstore.process_log`).
 
-To come, and so not here: segments of small parts joined when they are closed.
+*Nothing is written again*, neither a segment that is mostly dead nor the small parts of one that is
+closed: what is kept for nothing costs less than the requests and the entries of the ledger that
+would say where it is now (`benchmarks/object_storage.md`).
 """
 
 from __future__ import annotations
@@ -69,6 +72,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import operator
 import os
 import secrets
@@ -656,7 +660,8 @@ class ObjectAppendFile:
 
     def _make(self, offset: int, data: bytes) -> None:
         """Make the parts of a write, at once; return or raise when none of them is under way."""
-        view, size = memoryview(data), self._fs.part_bytes
+        view = memoryview(data)
+        size = math.ceil(len(data) / max(1, round(len(data) / self._fs.part_bytes)))
 
         def make(begin: int) -> None:
             key = self._fs.part_key(self._path, offset + begin)
