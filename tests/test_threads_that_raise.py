@@ -883,6 +883,7 @@ PLACES: dict[str, Case | None] = {
     "threads.py:Repeated.__init__": repeated,
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
     "tracker/cluster.py:SparkCluster.thread": cluster,
+    "blockstore/_readahead.py:_read": None,
     "wal/_objects.py:ObjectAppendFile._make": None,
     "wal/_objects.py:ObjectReadFile._read_all": None,
     "wal/_writer.py:LogWriter._start": log_sync,

@@ -95,6 +95,7 @@ Modules
 `process_log`                      one log for all receivers of a process, on an object store
 `_compression`, `_encryption`      of a log's copies
 `reader`                           finding and reading a block, or going on without a lost one
+`_readahead`                       blocks of a task on an object store, read together
 `_fetch`, `_remote`                reading from another host: one request; until a host has answered
 `dataframe`                        blocks as an RDD, as a DataFrame
 `server`, `_serving`, `_files`     the block server: its life, and memory files that killed

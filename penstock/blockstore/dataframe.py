@@ -14,6 +14,7 @@ from pyspark import RDD
 from pyspark.core.rdd import PipelinedRDD
 from pyspark.serializers import CPickleSerializer
 
+from penstock.blockstore._readahead import Readahead
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.builder import BlockKind
 from penstock.blockstore.reader import Block, BlockAccess, read_block_if_any
@@ -351,7 +352,9 @@ def _opened(access: BlockAccess, encoded: Iterable[bytes]) -> Iterator[Block]:
 
 
 def _blocks(access: BlockAccess, data: bytes) -> Iterator[Block]:
-    for info, number, count in _decoder.decode(data):
-        with read_block_if_any(info, access) as block:
+    parts = _decoder.decode(data)
+    ahead = Readahead([info for info, _, _ in parts])
+    for info, number, count in parts:
+        with read_block_if_any(info, access, ahead) as block:
             if block is not None:
                 yield block if count == 1 else block.part(number, count)

@@ -46,6 +46,7 @@ from pyspark import TaskContext
 
 from penstock.blockstore._compression import expanded
 from penstock.blockstore._encryption import block_cipher, opened_copy
+from penstock.blockstore._readahead import Readahead
 from penstock.blockstore.builder import (
     DESCRIPTOR,
     KIND_CODES,
@@ -380,12 +381,15 @@ _mapped_files = _MappedFiles()
 
 
 @contextlib.contextmanager
-def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
+def read_block(
+    info: ReceivedBlockInfo, access: BlockAccess, ahead: Readahead | None = None
+) -> Iterator[Block]:
     """Open a block for reading.
 
     Args:
         info: Its metadata, from the tracker.
         access: What reaching another host needs.
+        ahead: What is read from an object store together with it.
 
     Yields:
         The block. Its buffers are valid until the context ends.
@@ -396,7 +400,7 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
     """
     with contextlib.ExitStack() as stack:
         begun_s = time.monotonic()
-        block, tried = _find_or_wait(info, access, stack)
+        block, tried = _find_or_wait(info, access, stack, ahead)
         stack.callback(block.release)
         took_s = time.monotonic() - begun_s
         if took_s >= _SLOW_S:
@@ -405,13 +409,16 @@ def read_block(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block]:
 
 
 def _find_or_wait(
-    info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack
+    info: ReceivedBlockInfo,
+    access: BlockAccess,
+    stack: contextlib.ExitStack,
+    ahead: Readahead | None,
 ) -> tuple[Block, _Tried]:
     begun_s = time.monotonic()
     while True:
         tried = _Tried()
         try:
-            return _find(info, access, stack, tried), tried
+            return _find(info, access, stack, tried, ahead), tried
         except (BlockNotFoundError, BlockUnavailableError):
             waited_s = time.monotonic() - begun_s
             if not tried.may_come or waited_s >= access.wait_s:
@@ -421,7 +428,11 @@ def _find_or_wait(
 
 
 def _find(
-    info: ReceivedBlockInfo, access: BlockAccess, stack: contextlib.ExitStack, tried: _Tried
+    info: ReceivedBlockInfo,
+    access: BlockAccess,
+    stack: contextlib.ExitStack,
+    tried: _Tried,
+    ahead: Readahead | None,
 ) -> Block:
     if info.memory is not None:
         try:
@@ -434,7 +445,7 @@ def _find(
         shared, info = info.segment, msgspec.structs.replace(info, segment=None)
         log_cipher = cipher_of(access.encryption, info.attempt, shared.folder)
         try:
-            return _from_shared(shared, info.sequence, log_cipher, settle=False)
+            return _from_shared(shared, info.sequence, log_cipher, settle=False, ahead=ahead)
         except (OSError, WalError, ValueError) as error:
             # What it says is asked again at last.
             tried.note(_named(shared), error, is_lost=True)
@@ -598,18 +609,27 @@ def payload_in(
 
 
 def _from_shared(
-    place: SegmentPlace, sequence: int, cipher: LogCipher | None, *, settle: bool
+    place: SegmentPlace,
+    sequence: int,
+    cipher: LogCipher | None,
+    *,
+    settle: bool,
+    ahead: Readahead | None = None,
 ) -> Block:
     fs, folder = locate(log_of(place.folder))
     path = segment_path(folder, place.segment)
     if settle:
         fs.settle([path])
-    record = fs.read_range(path, place.offset, place.length)
+    record = None if ahead is None else ahead.take(place)
+    if record is None:
+        record = fs.read_range(path, place.offset, place.length)
     return parse_block(expanded(parse_record(record, expected_sequence=sequence, cipher=cipher)))
 
 
 @contextlib.contextmanager
-def read_block_if_any(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[Block | None]:
+def read_block_if_any(
+    info: ReceivedBlockInfo, access: BlockAccess, ahead: Readahead | None = None
+) -> Iterator[Block | None]:
     """Open a block for reading, as `read_block`.
 
     Yields:
@@ -622,7 +642,7 @@ def read_block_if_any(info: ReceivedBlockInfo, access: BlockAccess) -> Iterator[
     with contextlib.ExitStack() as stack:
         block: Block | None = None
         try:
-            block = stack.enter_context(read_block(info, access))
+            block = stack.enter_context(read_block(info, access, ahead))
         except BlockNotFoundError as error:
             if not _is_last_try(access) or not _is_noted(info, access, error):
                 raise

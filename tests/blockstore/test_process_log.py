@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
+from penstock.blockstore import (
+    BlockAccess,
+    BlockKind,
+    BlockNotFoundError,
+    BlockStore,
+    read_block,
+)
+from penstock.blockstore._readahead import Readahead
 from penstock.blockstore.builder import join_binary
+from penstock.blockstore.dataframe import _blocks
 from penstock.blockstore.process_log import ProcessLog, ProcessLogs, log_of, moved
 from penstock.blockstore.reader import read_segment
 from penstock.blockstore.store import BlockStoreOptions
@@ -470,3 +480,124 @@ def test_a_copied_folder_is_read_where_it_lies() -> None:
     assert moved("s3://b/x/process-1/2-b", "s3://c", names) == "s3://c/process-1/2-b"
     assert moved("s3://b/x/1-a", "/d", names) == "/d/1-a"
     assert moved("s3://b/x/process-2/2-b", "/d", names) == "s3://b/x/process-2/2-b"
+
+
+def encoded(infos: list[ReceivedBlockInfo], *, is_in_memory: bool = False) -> bytes:
+    """Return blocks as a task gets them."""
+    gone = [info if is_in_memory else msgspec.structs.replace(info, memory=None) for info in infos]
+    return msgspec.msgpack.encode([(info, 0, 1) for info in gone])
+
+
+def records_of(data: bytes) -> list[bytes]:
+    blocks = _blocks(BlockAccess(), data)
+    return [bytes(found).rstrip(b".") for block in blocks for found in block.records()]
+
+
+def test_a_task_asks_for_its_small_blocks_together(
+    log: ProcessLog, tmp_path: Path, objects: FaultyObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = [store_in(log, tmp_path, stream, options=LARGE) for stream in range(3)]
+    create = objects.create
+
+    def slow(key: str, data: bytes | memoryview) -> None:
+        time.sleep(0.02)  # So that others come meanwhile.
+        create(key, data)
+
+    with contextlib.ExitStack() as stack:
+        for store in stores:
+            stack.callback(store.close)
+        monkeypatch.setattr(objects, "create", slow)
+        threads = stack.enter_context(ThreadPoolExecutor(3))
+        infos = [
+            info
+            for number in range(20)
+            for info in threads.map(partial(put, number=number, size=300), stores)
+        ]
+        assert infos[0].segment is not None
+        fs, folder = locate(log_of(infos[0].segment.folder))
+        assert isinstance(fs, ObjectFileSystem)
+        written = len(fs.parts(segment_path(folder, infos[0].segment.segment)).begins) - 1
+        assert written < 50
+        infos.sort(key=lambda info: info.stream_id)
+        expected = [record(info.stream_id, int(info.block_id.split("-")[2])) for info in infos]
+        objects.calls.clear()
+        assert records_of(encoded(infos, is_in_memory=True)) == expected
+        assert not objects.calls
+        assert records_of(encoded(infos)) == expected
+        # A list of what there is, and one request for each object: each was one write.
+        assert objects.calls["list"] == 1
+        assert objects.calls["get"] == written
+        one = [infos[0], infos[0]]
+        assert records_of(encoded(one)) == expected[:1] * 2
+        # What is in memory is not asked for.
+        objects.calls.clear()
+        some = [msgspec.structs.replace(infos[0], memory=None), *infos[1:]]
+        assert records_of(msgspec.msgpack.encode([(info, 0, 1) for info in some])) == expected
+        assert objects.calls["get"] == 1
+        # Ranges and what is read at once are bounded.
+        monkeypatch.setattr("penstock.blockstore._readahead._RANGE_BYTES", 1)
+        objects.calls.clear()
+        assert records_of(encoded(infos)) == expected
+        assert objects.calls["get"] == 60
+        place = infos[0].segment
+        monkeypatch.setattr("penstock.blockstore._readahead._WINDOW_BYTES", 3 * place.length)
+        ahead = Readahead([msgspec.structs.replace(info, memory=None) for info in infos])
+        objects.calls.clear()
+        assert ahead.take(place) is not None
+        assert objects.calls["get"] == 3
+
+
+def test_what_lies_far_apart_is_not_read_with_what_is_between(
+    log: ProcessLog, tmp_path: Path, objects: FaultyObjects
+) -> None:
+    store = store_in(log, tmp_path, 1, options=LARGE)
+    try:
+        near = [put(store, number) for number in range(2)]
+        between = [put(store, number, 60_000) for number in range(2, 4)]
+        far = put(store, 4)
+        objects.calls.clear()
+        assert records_of(encoded([near[0], near[1], far])) == [record(1, n) for n in (0, 1, 4)]
+        assert objects.calls["get"] == 3
+        assert len(between) == 2
+    finally:
+        store.close()
+
+
+def test_a_block_that_is_lost_takes_none_with_it_that_is_read_with_it(
+    log: ProcessLog, tmp_path: Path, objects: FaultyObjects
+) -> None:
+    store = store_in(log, tmp_path, 1, options=LARGE)
+    try:
+        infos = [put(store, number) for number in range(5)]
+    finally:
+        store.close()
+    lost = infos[2].segment
+    assert lost is not None
+    fs, folder = locate(log_of(lost.folder))
+    assert isinstance(fs, ObjectFileSystem)
+    objects.delete([fs.part_key(segment_path(folder, lost.segment), lost.offset)])
+    with pytest.raises(BlockNotFoundError, match=infos[2].block_id):
+        records_of(encoded(infos))
+    found = records_of(encoded(infos[:2] + infos[3:]))
+    assert found == [record(1, number) for number in (0, 1, 3, 4)]
+
+
+def test_a_segment_that_is_gone_is_asked_for_by_itself(
+    log: ProcessLog, tmp_path: Path, objects: FaultyObjects
+) -> None:
+    store = store_in(log, tmp_path, 1)
+    try:
+        gone = put(store, 0)
+        first = fill(store, 1)
+        second = put(store, 100)
+    finally:
+        store.close()
+    assert gone.segment is not None
+    fs, folder = locate(log_of(gone.segment.folder))
+    assert isinstance(fs, ObjectFileSystem)
+    objects.delete(fs.keys_of(segment_path(folder, gone.segment.segment)))
+    objects.calls.clear()
+    with pytest.raises(BlockNotFoundError, match=gone.block_id):
+        records_of(encoded([first, second, gone]))
+    assert objects.calls["get"] == 2
+    assert objects.calls["list"] <= 4
