@@ -109,9 +109,7 @@ class FunctionSink(Sink):
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
         """Call the function."""
         if batches:
-            import pyarrow as pa
-
-            self._function(epoch, pa.Table.from_batches(batches))
+            self._function(epoch, _table_of(batches))
 
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -235,19 +233,47 @@ class FileSink(Sink):
         return os.path.join(self._folder, name)
 
 
-def _write_parquet(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
+def _table_of(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return batches as one table; one that has only nulls in a column has it in any type.
+
+    Raises:
+        SinkError: They have different columns.
+    """
     import pyarrow as pa
 
-    with parquet_writer(file, batches[0].schema) as writer:
-        writer.write_table(pa.Table.from_batches(batches))
+    first = batches[0].schema
+    if all(batch.schema.equals(first) for batch in batches):
+        return pa.Table.from_batches(batches)
+    schemas = [batch.schema for batch in batches]
+    other = next((schema for schema in schemas if schema.names != first.names), None)
+    if other is None:
+        try:
+            schema = pa.unify_schemas(schemas)
+            return pa.concat_tables(
+                pa.Table.from_batches([batch]).cast(schema) for batch in batches
+            )
+        except pa.ArrowException as error:
+            why = str(error)
+    else:
+        why = f"{first.names}, and then {other.names}"
+    raise SinkError(
+        f"the function returned batches with different columns in one epoch ({why}): give each the "
+        "same schema, as with pa.RecordBatch.from_pylist(rows, schema=...)"
+    )
+
+
+def _write_parquet(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
+    table = _table_of(batches)
+    with parquet_writer(file, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _write_arrow(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
     import pyarrow as pa
 
-    with pa.ipc.new_file(file, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
+    table = _table_of(batches)
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _write_jsonl(file: BinaryIO, batches: Sequence[pa.RecordBatch]) -> None:
@@ -392,12 +418,10 @@ class DatabaseSink(Sink):
         """Write the rows and the number, unless the number is there."""
         if not batches:
             return
-        import pyarrow as pa
-
         cursor = self._connection.cursor()
         try:
             if self._is_new(cursor, epoch):
-                table = pa.Table.from_batches(batches)
+                table = _table_of(batches)
                 if isinstance(self._write, str):
                     columns = [column.to_pylist() for column in table.columns]
                     cursor.executemany(self._write, list(zip(*columns, strict=True)))

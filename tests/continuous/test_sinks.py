@@ -205,6 +205,48 @@ def test_durations_of_json_lines_are_read_back(tmp_path: Path, unit: Any) -> Non
     assert read_back.values.field("took").to_pylist() == given
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_batch_with_nulls_alone_has_them_in_the_type_of_the_others(
+    tmp_path: Path, form: Any
+) -> None:
+    """`RecordBatch.from_pylist` knows no type for them."""
+    given: list[list[Any]] = [[None], [1, 2], [None, None], [3]]
+    made = [
+        pa.RecordBatch.from_pydict({"n": numbers, "text": ["x"] * len(numbers)})
+        for numbers in given
+    ]
+    sink = opened(FileSink(tmp_path, form))
+    sink.prepare(epoch(), made)
+    sink.commit(epoch(), made)
+    assert [row["n"] for row in read(*seen(tmp_path))] == [None, 1, 2, None, None, 3]
+    tables: list[pa.Table] = []
+    FunctionSink(lambda of, table: tables.append(table)).commit(epoch(), made)
+    assert tables[0].schema.types == [pa.int64(), pa.string()]
+    assert tables[0]["n"].to_pylist() == [None, 1, 2, None, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"n": [1.5]}, "incompatible types: int64 vs double"),
+        ({"m": [1]}, r"\['n'\], and then \['m'\]"),
+        ({"n": [1], "m": [1]}, r"\['n'\], and then \['n', 'm'\]"),
+    ],
+)
+def test_batches_with_different_columns_are_refused_at_once(
+    tmp_path: Path, columns: dict[str, list[Any]], says: str
+) -> None:
+    made = [pa.RecordBatch.from_pydict(each) for each in ({"n": [1]}, columns)]
+    sinks = [
+        opened(FileSink(tmp_path)).prepare,
+        opened(FileSink(tmp_path, "arrow")).prepare,
+        FunctionSink(lambda of, table: None).commit,
+    ]
+    for take in sinks:
+        with pytest.raises(SinkError, match=f"in one epoch .*{says}.*same schema"):
+            take(epoch(), made)
+
+
 def test_columns_of_one_name_are_refused_by_json(tmp_path: Path) -> None:
     sink = opened(FileSink(tmp_path, "jsonl"))
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
