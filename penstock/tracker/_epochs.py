@@ -197,9 +197,6 @@ class Epochs:
             self._state = _State.LOGGED
             again = "Continuous stream %s: epoch %d was logged, and is committed once more"
             _log.info(again, self.name, epoch.number)
-        else:
-            for task in self._tasks:
-                task.committed = epoch.number
         return start, epoch
 
     def _check_fits(self, epoch: LoggedEpoch) -> None:

@@ -158,7 +158,7 @@ class Task:
 class Driver:
     """A run of the driver, with the tasks that live."""
 
-    def __init__(self, world: World, tasks: int) -> None:
+    def __init__(self, world: World, tasks: int, lost: frozenset[str] = frozenset()) -> None:
         self.world = world
         self.tasks_wanted = tasks
         self.timers: list[Callable[[], None]] = []
@@ -172,7 +172,7 @@ class Driver:
             lambda: None,
             world.case.release,
             lambda message, error: self.given_up.append(message),
-            frozenset(),
+            lost,
             world.case.clock,
         )
         self.tasks: dict[int, Task] = {}
@@ -317,7 +317,9 @@ def test_the_next_epoch_of_a_state_waits_until_the_log_has_it_that_the_last_is_c
     assert sum(map(len, world.sink.values())) == 10
 
 
-def started(case: Case, tasks: int = 1) -> tuple[Driver, list[Task]]:
+def started(
+    case: Case, tasks: int = 1, lost: frozenset[str] = frozenset()
+) -> tuple[Driver, list[Task]]:
     world = World.__new__(World)
     world.key_by = None
     world.chance = random.Random(0)
@@ -325,7 +327,7 @@ def started(case: Case, tasks: int = 1) -> tuple[Driver, list[Task]]:
     world.attempts = iter(range(1000))
     world.sink = {}
     world.case = case
-    world.driver = Driver(world, tasks)
+    world.driver = Driver(world, tasks, lost)
     world.driver.start_missing()
     return world.driver, list(world.driver.tasks.values())
 
@@ -333,6 +335,22 @@ def started(case: Case, tasks: int = 1) -> tuple[Driver, list[Task]]:
 def run(task: Task) -> None:
     while task.step():
         pass
+
+
+def test_blocks_that_went_with_an_earlier_run_are_given_to_no_one(tmp_path: Path) -> None:
+    case = Case(tmp_path, 3)
+    lost = case.attempt
+    case.start_again()
+    case.add(2)
+    driver, (task,) = started(case, lost=frozenset({lost}))
+    driver.epochs.push()
+    driver.timers[0]()
+    run(task)
+    assert list(driver.world.sink.values()) == [[block.block_id for block in case.blocks[3:]]]
+    case.release()
+    driver.timers.pop()()
+    case.release()
+    assert case.ledger.places.stream(0).first == 5
 
 
 def test_an_epoch_is_logged_when_all_tasks_have_prepared_and_committed_after(
