@@ -29,7 +29,7 @@ from penstock.continuous import (
 from penstock.errors import SettingError
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
-from penstock.tracker import LedgerError
+from penstock.tracker import LedgerError, _epochs
 from penstock.tracker._continuous import ContinuousStreams
 from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._epochs import MOST_BLOCKS, Epochs
@@ -335,6 +335,27 @@ def started(
 def run(task: Task) -> None:
     while task.step():
         pass
+
+
+def test_an_epoch_ends_not_later_than_the_first_block_came_that_is_in_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timer between the two would expire before a block that came before its time."""
+    monkeypatch.setattr(_epochs, "MOST_BLOCKS", 2)
+    case = Case(tmp_path, 2)
+    driver, (task,) = started(case)
+    driver.epochs.push()
+    case.clock.advance(0.01)
+    came_ms = case.clock.time_ms()
+    case.add(1)
+    case.clock.advance(1.0)
+    driver.epochs.push()
+    (first,) = [found for found in task.inbox if isinstance(found, EndEpoch)]
+    assert (first.end, first.clock_ms) == (2, came_ms)
+    run(task)
+    driver.timers.pop(0)()
+    (second,) = [found for found in task.inbox if isinstance(found, EndEpoch)]
+    assert (second.end, second.clock_ms) == (3, case.clock.time_ms())
 
 
 def test_blocks_that_went_with_an_earlier_run_are_given_to_no_one(tmp_path: Path) -> None:
