@@ -76,7 +76,10 @@ class QuietTasks:
             configured = log4j.LogManager.getContext(False).getConfiguration().getLoggers()
             for name in _LOGGERS:
                 logger = configured.get(name)
-                self._levels[name] = None if logger is None else logger.getLevel()
+                level = None if logger is None else logger.getLevel()
+                if str(level) == "OFF":
+                    continue  # Who turned it off turns it on.
+                self._levels[name] = level
                 log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
         except (Py4JError, AttributeError, TypeError, OSError) as error:
             _log.info("Spark's log lines of failed tasks stay: %s", error)

@@ -48,7 +48,7 @@ from penstock.host.spark_contexts import (
     spark_context_of,
 )
 from penstock.host.spark_end import stop_bounded, stop_spark, tell_of_silence, told
-from penstock.host.spark_logs import end_progress_bar, has_large_stacks
+from penstock.host.spark_logs import QuietTasks, end_progress_bar, has_large_stacks
 from penstock.host.terminal import TerminalLines
 from penstock.rates import RateBook, RateLimits, RateMemory
 from penstock.receiver import Receiver, as_receiver
@@ -176,6 +176,7 @@ class ReceiverHost:
         self._has_told_of_spark = False
         self._monitor: Monitor | None = None
         self._termination = IgnoredTermination(self._sc)
+        self._quiet_tasks = QuietTasks(self._sc)
         self._is_stop_asked = False
 
     def stream(
@@ -370,6 +371,9 @@ class ReceiverHost:
 
     def _start(self) -> None:
         self._termination.begin()
+        if self._operations:
+            # Whose failures end a task each, and are told with their traceback.
+            self._quiet_tasks.begin()
         if self._share is not None:
             check_share_file(self._share)
         settings = read_settings(self._sc)
@@ -726,6 +730,7 @@ class ReceiverHost:
             stop_bounded("the tracker", lambda: hosted.stop(_THREAD_ENDS_S), _TRACKER_ENDS_S)
             stop_bounded("the block server", hosted.end_block_server, _THREAD_ENDS_S)
         stop_bounded("the signals of Spark", self._termination.end, _THREAD_ENDS_S)
+        stop_bounded("the log levels of Spark", self._quiet_tasks.end, _THREAD_ENDS_S)
         with told("the share file"):
             if self._shared is not None:
                 self._shared.remove()

@@ -8,9 +8,12 @@ from typing import Any
 
 import py4j
 import pytest
+from pyspark.sql import SparkSession
 
 from penstock.host.spark_logs import is_not_of_py4j
-from penstock.streaming import StreamingContext
+from penstock.sql import ReceiverHost
+from penstock.streaming import FileSink, StreamingContext
+from tests.sql.sources import numbers
 
 EXECUTOR = "org.apache.spark.executor.Executor"
 TASK = "org.apache.spark.TaskContextImpl"
@@ -42,6 +45,34 @@ def test_the_levels_of_sparks_loggers_are_as_before_after_a_stop(
     context.updateLoggers()
     assert before == ("ERROR" if is_configured else "")
     assert (during, after) == ("OFF", before)
+
+
+@pytest.mark.parametrize("has_function", [True, False])
+def test_failures_of_a_hosts_function_are_not_told_by_spark_too(
+    sc: Any, tmp_path: Path, has_function: bool
+) -> None:
+    """Those of queries are: they may be of any operation of the program."""
+    log4j = sc._jvm.org.apache.logging.log4j
+
+    def level() -> str:
+        loggers = log4j.LogManager.getContext(False).getConfiguration().getLoggers()
+        logger = loggers.get(EXECUTOR)
+        return "" if logger is None else str(logger.getLevel())
+
+    host = ReceiverHost(SparkSession(sc))
+    host.stream("numbers", numbers(10))
+    if has_function:
+        host.continuous("numbers", lambda batch: batch, sink=FileSink(tmp_path))
+    ssc = StreamingContext(sc, 1)
+    ssc.queueStream([[1]]).foreachRDD(lambda rdd: None)
+    host.start()
+    assert level() == ("OFF" if has_function else "")
+    # One beside it leaves it as it is, and sets nothing back.
+    ssc.start()
+    ssc.stop(stopSparkContext=False)
+    assert level() == ("OFF" if has_function else "")
+    host.stop()
+    assert level() == ""
 
 
 def test_what_py4j_logs_by_the_root_logger_is_left_out_while_streams_run(
