@@ -472,7 +472,7 @@ class _Attempt:
                 return found
             self._with = f"the timers of {each.time_ms} ms of keys such as {each.keys[0]!r:.100}"
             with self._function_call.timed():
-                found += _checked(program.on_timer(each))
+                found += _checked(program.on_timer(each), "on_timer")
 
     def _save(self, state: KeyedState | None, end: EndEpoch) -> bool:
         """Write what an epoch changed of the state; whether the attempt goes on."""
@@ -643,7 +643,7 @@ def _event_time(timers: TimerService | None) -> tuple[int, int | None]:
     return timers.late, None if now_ms == NO_WATERMARK else now_ms
 
 
-def _checked(result: Any) -> list[Any]:
+def _checked(result: Any, what: str = "the function") -> list[Any]:
     """Return what a call made: a batch, if it has rows."""
     import pyarrow as pa
 
@@ -651,7 +651,7 @@ def _checked(result: Any) -> list[Any]:
         return []
     if not isinstance(result, pa.RecordBatch):
         raise WrongResultError(
-            "the function must return a pyarrow.RecordBatch or None, and returned "
+            f"{what} must return a pyarrow.RecordBatch or None, and returned "
             f"{type(result).__name__}"
         )
     return [result] if result.num_rows else []

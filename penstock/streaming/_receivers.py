@@ -42,10 +42,12 @@ from penstock.tracker import (
     EpochStatus,
     KeptStream,
     KeptStreamSettings,
+    LedgerError,
     ReceivedBlockTracker,
     ReceiverTrackingInfo,
     Retention,
 )
+from penstock.tracker.places import CONTINUOUS
 from penstock.wire.messages import (
     BlockTrace,
     ReceivedBlockInfo,
@@ -58,6 +60,25 @@ if TYPE_CHECKING:
 
 MOST_UNREAD_BYTES = 256 << 20
 """With so much that is in no logged epoch the receiver of a continuous stream waits."""
+
+
+def _check_readers(ledger: ReceivedBlockTracker, nodes: Collection[ReceiverInputDStream]) -> None:
+    """Refuse what queries of a `ReceiverHost` have yet to read: nothing here would forget them.
+
+    Raises:
+        LedgerError: A continuous stream has consumers beside its function.
+    """
+    for node in nodes:
+        if node.continuous is None:
+            continue
+        found = ledger.places.stream(node.stream_id).consumers
+        others = [each.consumer for each in found if each.consumer != CONTINUOUS]
+        if others:
+            raise LedgerError(
+                f"queries of a ReceiverHost read the stream {node.name}, too, and what they have "
+                f"not read would stay for ever: run it on a ReceiverHost, or forget "
+                f"{', '.join(others)} with `penstock consumers FOLDER --drop CONSUMER`"
+            )
 
 
 class ReceiverSide:
@@ -107,6 +128,7 @@ class ReceiverSide:
             before=upgraded,
             kept=[node.name for node in nodes if node.continuous is not None],
         )
+        _check_readers(ledger, nodes)
         if upgraded is not None:
             hand_over(ledger, upgraded, is_resumed=self._keep_batches)
         self.hosted = HostedReceivers(

@@ -12,16 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.__main__ import main
 from penstock.errors import IllegalStateError
 from penstock.host.errors import ContinuousStreamError, NotEnoughCoresError
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
-from penstock.streaming import FileSink, FunctionSink
+from penstock.streaming import FileSink, FunctionSink, StreamingContext
 from penstock.tracker import LedgerError, ReceiverTracker
 from penstock.tracker.places import CONTINUOUS
 from tests.bounds import HANG_S
 from tests.continuous.test_continuous import Counts, await_that, doubled, written
-from tests.sql.sources import numbers
+from tests.sql.sources import numbers, started
 from tests.system.leftovers import assert_nothing_left, threads
 
 pytestmark = pytest.mark.slow
@@ -133,6 +134,58 @@ def test_state_by_key_goes_on_over_a_crash_and_a_restart_of_a_host(
         await_that(lambda: len(written(out)) >= 3000, lambda: len(written(out)))
     assert (tmp_path / "died").exists()
     assert sorted(written(out)) == list(range(3000))
+
+
+def test_a_host_goes_on_with_the_folder_of_a_context_and_a_context_with_that_of_a_host(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    out, folder = tmp_path / "out", str(tmp_path / "folder")
+    (tmp_path / "died").touch()
+    options = {"sink": FileSink(out, "jsonl"), "epoch": 0.05, "key_by": "key"}
+
+    def until(count: int) -> None:
+        await_that(lambda: len(written(out)) >= count, lambda: len(written(out)))
+
+    def on_context(count: int) -> StreamingContext:
+        ssc = StreamingContext(spark.sparkContext, 1)
+        ssc.checkpoint(folder)
+        stream = ssc.receiverStream(numbers(count, keys=7), "numbers")
+        stream.continuous(Counts(tmp_path), **options)
+        try:
+            ssc.start()
+            until(count)
+        finally:
+            ssc.stop(stopSparkContext=False)
+        return ssc
+
+    on_context(300)
+    source, counts = numbers(600, keys=7), Counts(tmp_path)
+    with host_of(spark, Path(folder), source, counts, **options) as host:
+        host.start()
+        until(600)
+        query = numbers_read_by_a_query(spark, tmp_path)
+    with pytest.raises(LedgerError, match=f"queries of a ReceiverHost .* numbers.*{query}.*--drop"):
+        on_context(900)
+    assert main(["consumers", folder, "--drop", query]) == 0
+    on_context(900)
+    assert sorted(written(out)) == list(range(900))
+
+
+def numbers_read_by_a_query(spark: SparkSession, folder: Path) -> str:
+    """Return the consumer of a query that has read the stream of the active host."""
+    frame = spark.readStream.format("penstock").option("stream", "numbers").load()
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(folder / "read"))
+    query = started(writer, folder / "query")
+    host = ReceiverHost.getActive()
+    assert host is not None
+
+    def readers() -> list[str]:
+        consumers = host.streams()["numbers"].consumers
+        return [found.consumer for found in consumers if found.consumer != CONTINUOUS]
+
+    await_that(readers, lambda: query.status)
+    query.stop()
+    return readers()[0]
 
 
 @pytest.mark.parametrize("graceful", [True, False])
