@@ -358,6 +358,28 @@ def test_an_epoch_ends_not_later_than_the_first_block_came_that_is_in_none(
     assert (second.end, second.clock_ms) == (3, case.clock.time_ms())
 
 
+def test_what_is_noted_of_the_last_epoch_says_nothing_of_the_next(tmp_path: Path) -> None:
+    """That nothing came is looked at after a second, in which something may have come."""
+    case = Case(tmp_path, 2)
+    driver, (task,) = started(case)
+    driver.epochs.push()
+    driver.timers.pop(0)()
+    run(task)
+    (note_idle,) = driver.timers
+    case.add(1)
+    driver.epochs.push()
+    driver.timers.pop()()
+    while driver.epochs.status().number == 0:
+        task.step()
+    note_idle()
+    known = case.ledger.places.epoch(0, CONTINUOUS)
+    assert known is not None
+    assert (known[0], known[1].number, known[1].end) == (2, 1, 3)
+    run(task)
+    driver.timers.pop()()
+    assert case.ledger.places.epoch(0, CONTINUOUS) == (3, known[1])
+
+
 def test_blocks_that_went_with_an_earlier_run_are_given_to_no_one(tmp_path: Path) -> None:
     case = Case(tmp_path, 3)
     lost = case.attempt
@@ -607,10 +629,25 @@ def test_a_new_attempt_says_itself_when_it_has_something_to_do(tmp_path: Path) -
     driver.due(10)
     driver.epochs.launched(0, attempt_name(8))
     driver.wait()
-    assert driver.ends == []
+    assert driver.epochs.status().waiting == ()  # None has ended.
     assert driver.later == []
     driver.due(0)  # Of the old one.
     assert driver.later == []
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_driver_that_comes_back_commits_an_epoch_of_timers_alone(
+    tmp_path: Path, is_committed: bool
+) -> None:
+    driver = Waiting(tmp_path)
+    driver.due(0)
+    driver.wait()
+    driver.epochs.prepared(EpochPrepared(0, 0, driver.attempt, 0))
+    if is_committed:
+        driver.epochs.committed(EpochCommitted(0, 0, driver.attempt, 0, 0))
+    driver.case.start_again()
+    status = keyed(driver.case, 1).status()
+    assert (status.number, status.waiting) == (0, () if is_committed else (0,))
 
 
 def test_what_dies_in_an_epoch_of_timers_alone_is_counted(tmp_path: Path) -> None:
