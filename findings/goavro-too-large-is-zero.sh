@@ -1,14 +1,14 @@
 #!/bin/sh
-# github.com/linkedin/goavro v2.15.0 (Go): a decimal that does not fit its fixed bytes is written as 0, without an error,
-# and 0 itself cannot be written there; avro 1.12.2 for Python writes more bytes than there are, and what follows is
-# read as something else.
+# github.com/linkedin/goavro v2.15.0 (Go): a decimal that does not fit its fixed bytes is written as 0, without an
+# error, and 0 itself cannot be written there; avro 1.12.2 for Python writes more bytes than there are, and what
+# follows is read as something else.
 #
-# A decimal in a fixed type is a number in two's complement as long as the type (Avro specification 1.12.0, "Decimal"),
-# and its precision says how many digits it may have. Where a positive number needs more bytes goavro writes as many
-# zeros as there is room for; a bytes decimal takes more digits than its precision, too. Zero needs no byte, and is
-# refused as too short, so that what a reader finds as 0 was another number each time. Avro's own library for
-# Python does not compare the length at all, so that one such amount spoils the rest of its record and all that come
-# behind. Seen (precision 9, scale 2; a record has the amount and a count):
+# A decimal in a fixed type is a number in two's complement as long as the type (Avro specification 1.12.0,
+# "Decimal"), and its precision says how many digits it may have. Where a positive number needs more bytes goavro
+# writes as many zeros as there is room for; a bytes decimal takes more digits than its precision, too. Zero needs no
+# byte, and is refused as too short, so that what a reader finds as 0 was another number each time. Avro's own
+# library for Python does not compare the length at all, so that one such amount spoils the rest of its record and
+# all that come behind. Seen (precision 9, scale 2; a record has the amount and a count):
 #
 #   fixed(4) 1.50: 00000096
 #   fixed(4) -1.50: ffffff6a

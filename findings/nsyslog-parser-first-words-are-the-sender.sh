@@ -3,10 +3,10 @@
 # an example of RFC 3164 itself; and an element of structured data that has a quote is lost.
 #
 # A tag ends where the first character comes that is no letter or digit, and a message need not have one (RFC 3164,
-# 4.1.3, and 5.4, example 2). The library takes each two words before a third one for tag and process. In structured
-# data a quote is written \" (RFC 5424, 6.3.3); an element with one is left out, or is text of the
-# message if it is the last. A message that says that its sender knows no time (a dash, 6.2.3.1) gets the time of the reading, so that the
-# same line has another time whenever it is read. Seen:
+# 4.1.3, and 5.4, example 2). The library takes each two words before a third one for tag and process. In
+# structured data a quote is written \" (RFC 5424, 6.3.3); an element with one is left out, or is text of the message
+# if it is the last. A message that says that its sender knows no time (a dash, 6.2.3.1) gets the time of the
+# reading, so that the same line has another time whenever it is read. Seen:
 #
 #   <13>Feb  5 17:32:18 10.0.0.99 Use the BFG!: app Use, pid the, message "BFG!"
 #   <34>Oct 11 22:14:15 host value is 5 items: app value, pid is, message "items"
