@@ -380,6 +380,18 @@ def test_what_is_noted_of_the_last_epoch_says_nothing_of_the_next(tmp_path: Path
     assert case.ledger.places.epoch(0, CONTINUOUS) == (3, known[1])
 
 
+def test_what_was_drained_is_not_committed_once_more(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2)
+    driver, (task,) = started(case)
+    assert not driver.epochs.drain(time.monotonic())
+    while task.step() or driver.epochs.status().number < 0:
+        pass
+    assert driver.epochs.drain(time.monotonic() + HANG_S)
+    known = case.ledger.places.epoch(0, CONTINUOUS)
+    assert known is not None
+    assert (known[0], known[1].end) == (2, 2)
+
+
 def test_blocks_that_went_with_an_earlier_run_are_given_to_no_one(tmp_path: Path) -> None:
     case = Case(tmp_path, 3)
     lost = case.attempt
