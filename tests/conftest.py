@@ -74,6 +74,16 @@ _WITH_SERVERS = (
 """Where tests are that run a broker, a database, an HDFS or a browser beside Spark."""
 
 
+_ON_OBJECT_STORES = frozenset(
+    {
+        "tests/wal/test_objects.py",
+        "tests/wal/test_objects_settings.py",
+        "tests/system/test_object_storage.py",
+    }
+)
+"""Where a fixture `server` or `servers` is an object store, which `make test-long` builds."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave tests with servers to `make test-long`, and begin with what may take longest.
@@ -85,6 +95,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.get_closest_marker("slow")
             or {"moto", "database"}.intersection(getattr(item, "fixturenames", ()))
         ):
+            item.add_marker(pytest.mark.long)
+        fixtures = {"server", "servers"}.intersection(getattr(item, "fixturenames", ()))
+        if fixtures and item.nodeid.partition("::")[0] in _ON_OBJECT_STORES:
             item.add_marker(pytest.mark.long)
 
     def bound(item: pytest.Item) -> float:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+"""Where servers are that were fetched or built once."""
 FETCH_S = 300
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
@@ -20,13 +22,12 @@ class JarsMissingError(Exception):
 
 def jars(pom: Path) -> Path:
     """Return the folder of the jars that a file names; fetch them when they are not there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
     name = f"{pom.name.partition('.')[0]}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
-    folder = cache / name
+    folder = CACHE / name
     if folder.is_dir():
         return folder
-    cache.mkdir(parents=True, exist_ok=True)
-    with open(cache / "services.lock", "w") as lock:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "services.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             _fetch(pom, folder)

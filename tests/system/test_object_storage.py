@@ -55,6 +55,8 @@ def processed(folder: Path) -> int:
     return sum(sum(result["counts"].values()) for result in results(folder))
 
 
+# CI has `test_process_log`, where more dies, and `test_kubernetes`.
+@pytest.mark.exhaustive
 @pytest.mark.long
 def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
     tmp_path: Path, server: ObjectServer

@@ -562,6 +562,7 @@ def test_a_forked_process_is_told_instead_of_waiting(
     assert os.waitstatus_to_exitcode(ended[1]) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", MOSTLY_S3)
 def test_a_killed_server_is_waited_for(tmp_path: Path, kind: str) -> None:
     server = make_server(kind, tmp_path)
