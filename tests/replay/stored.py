@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind, BlockStore
 from penstock.blockstore.builder import join_binary
+from penstock.blockstore.process_log import ProcessLog
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
@@ -28,11 +29,14 @@ class Stored:
     Args:
         folder: For all that it has.
         address: Where its logs are kept, if not in this folder.
+        log: The name of a log that its attempts share with others; empty: each has its own.
     """
 
-    def __init__(self, folder: Path, address: str = "") -> None:
+    def __init__(self, folder: Path, address: str = "", log: str = "") -> None:
         self.folder = folder / "checkpoint"
         self._logs = address or str(self.folder)
+        self._shared = os.path.join(self._logs, BLOCKS, log) if log else ""
+        self._process_log = ProcessLog(self._shared, 0.0) if log else None
         self.clock = ManualClock(BEGIN_MS)
         self._memory_dir = str(folder)
         fs, path = locate(os.path.join(self._logs, LEDGER))
@@ -48,12 +52,14 @@ class Stored:
         if self._store is not None:
             self._store.close()
         attempt = uuid.uuid4().hex
-        self._number = self._ledger.register_attempt(0, attempt, "here").first_block_number
+        registration = self._ledger.register_attempt(0, attempt, "here", self._shared)
+        self._number = registration.first_block_number
         self._store = BlockStore(
             stream_id=0,
             attempt=attempt,
             host="here",
-            log_folder=os.path.join(self._logs, BLOCKS, f"0-{attempt}"),
+            log_folder=os.path.join(self._shared or f"{self._logs}/{BLOCKS}", f"0-{attempt}"),
+            process_log=self._process_log,
             memory_name=f"memory-{attempt}",
             options=BlockStoreOptions(
                 memory_dir=self._memory_dir,
@@ -100,4 +106,6 @@ class Stored:
         """End the program."""
         if self._store is not None:
             self._store.close()
+        if self._process_log is not None:
+            self._process_log.close()
         self._ledger.close()
