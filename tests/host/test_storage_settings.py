@@ -30,11 +30,16 @@ def test_a_spark_context_gives_them_to_its_tasks_and_leaves_the_next_one_none(
 ) -> None:
     monkeypatch.setenv(PATIENCE[1], "7s")
     monkeypatch.delenv(HOSTED[1], raising=False)
-    first = spark_context({"OTHER": "kept"}, **{PATIENCE[0]: "9s", HOSTED[0]: "true"})
+    first = spark_context(
+        {"OTHER": "kept"}, **{PATIENCE[0]: "9s", HOSTED[0]: "true", "spark.app.name": "a"}
+    )
     try:
         hand_over_storage(first)
         assert first.environment == {"OTHER": "kept", PATIENCE[1]: "9s", HOSTED[1]: "true"}
         assert (os.environ[PATIENCE[1]], os.environ[HOSTED[1]]) == ("9s", "true")
+        assert {name for name in os.environ if name.startswith("PENSTOCK_STORAGE_")} <= set(
+            STORAGE_VARIABLES
+        )
         # What the environment had before is there again, and goes to tasks as well.
         second = spark_context({HOSTED[1]: "true"})
         hand_over_storage(second)
