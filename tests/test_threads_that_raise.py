@@ -623,7 +623,8 @@ def client_session(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _:
     from penstock.sources._mqtt_session import MqttSession
     from penstock.sources.mqtt import MqttReceiver
 
-    monkeypatch.setattr(MqttSession, "serve", broken)
+    monkeypatch.setattr(MqttSession, "_taken", broken)
+    monkeypatch.setattr(MqttReceiver, "reportError", lambda self, message, error: None)
     monkeypatch.setattr(MqttReceiver, "restart", lambda self, message, error: heard.tell(error))
     receiver = MqttReceiver("mqtt://127.0.0.1:1", "topic", qos=0)
     receiver.onStart()
@@ -631,28 +632,10 @@ def client_session(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _:
     receiver.onStop()
 
 
-def socket_receiver() -> Any:
-    from penstock.receiver.socket_receivers import SocketReceiver
-
-    return SocketReceiver("127.0.0.1", 1)
-
-
 def http_server() -> Any:
     from penstock.sources.http import HttpReceiver
 
     return HttpReceiver(0, "127.0.0.1")
-
-
-def datagrams() -> Any:
-    from penstock.sources.datagrams import DatagramReceiver
-
-    return DatagramReceiver(0, "127.0.0.1")
-
-
-def growing_files() -> Any:
-    from penstock.sources.growing_files import GrowingFilesReceiver
-
-    return GrowingFilesReceiver("/nowhere/*")
 
 
 def postgres() -> Any:
@@ -670,14 +653,18 @@ def postgres_status(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _
     receiver = postgres()
     receiver._prepare = receiver._ask = lambda *_: None
     receiver._read = lambda *_: once.wait_for_second()
-    receiver._receive(None, SimpleNamespace(connected=lambda: None))
+    receiver._serve(None, SimpleNamespace(connected=lambda: None))
     heard.wait_for_log()
 
 
-def redis_channel() -> Any:
-    from penstock.sources.redis import RedisChannelReceiver
+def redis_stream() -> Any:
+    from penstock.sources.redis import RedisStreamReceiver
 
-    return RedisChannelReceiver("redis://127.0.0.1:1/0", "channel")
+    class Joined(RedisStreamReceiver):
+        def _join(self) -> None:
+            """As if there were a server."""
+
+    return Joined("redis://127.0.0.1:1/0", "stream", "group")
 
 
 def sqs_receiver() -> Any:
@@ -822,51 +809,29 @@ PLACES: dict[str, Case | None] = {
         "penstock.receiver.rate_status.RateStatus._run", "penstock-rate-status-3"
     ),
     "receiver/slot.py:_SlotProcess._start": slot_process,
-    "receiver/socket_receivers.py:SocketReceiver.onStart": attempt_ends(
-        "penstock.receiver.socket_receivers.SocketReceiver._receive",
-        "penstock-socket-3",
-        socket_receiver,
-    ),
     "receiver/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
         "penstock.receiver.supervisor.ReceiverSupervisor._open", "receiver 3"
     ),
     "receiver/user_calls.py:UserCall.__init__": attempt_ends(
-        "penstock.receiver.forms.ThreadedReceiver._failed", "receiver-3", failing
+        "penstock.receiver.threaded.ThreadedReceiver._failed", "receiver-3", failing
     ),
     "sources/_client_session.py:ClientSession.__init__": client_session,
     "sources/_http_server.py:HttpServer.__init__": attempt_ends(
         "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server
     ),
     "sources/_on_loop.py:Batches.__init__": None,
-    "sources/_on_loop.py:_LoopThread.start": attempt_ends(
-        "penstock.sources._on_loop._LoopThread._run", "penstock-http-3", http_server
-    ),
-    "sources/_selecting.py:SelectingReceiver.onStart": attempt_ends(
-        "penstock.sources.datagrams.DatagramReceiver._receive", "penstock-listening-3", datagrams
-    ),
-    "sources/growing_files.py:GrowingFilesReceiver.onStart": attempt_ends(
-        "penstock.sources.growing_files._Reading.run", "penstock-growing-files-3", growing_files
-    ),
     "sources/kafka/receiver.py:KafkaReceiver.onStart": kafka,
-    "sources/postgres.py:PostgresReceiver._receive": postgres_status,
-    "sources/postgres.py:_PostgresBase.onStart": attempt_ends(
-        "penstock.sources.postgres._PostgresBase._run", "penstock-postgres-3", postgres
+    "sources/postgres.py:PostgresReceiver._serve": postgres_status,
+    "sources/_redis_stream.py:RedisStreamReceiver._serve": attempt_ends(
+        "penstock.sources.redis.RedisStreamReceiver._keep", "penstock-redis-acks-3", redis_stream
     ),
-    "sources/_redis_receiver.py:RedisReceiver._start_thread": attempt_ends(
-        "penstock.sources.redis.RedisChannelReceiver._receive", "penstock-redis-3", redis_channel
-    ),
-    "sources/kinesis/_reading.py:Reading.__init__": attempt_ends(
-        "penstock.sources.kinesis._reading.Reading._look", "penstock-kinesis-3", kinesis_receiver
-    ),
-    "sources/kinesis/_reading.py:Reading._run": attempt_ends(
-        "penstock.sources.kinesis._reading.Reading._read", "penstock-kinesis-3", kinesis_receiver
+    "sources/kinesis/_reading.py:Reading.run": starts_again(
+        "penstock.sources.kinesis._reading.Reading._read", kinesis_receiver
     ),
     "sources/sqs.py:_Taking.__init__": attempt_ends(
         "penstock.sources.sqs._Taking._receive", "penstock-sqs-3-0", sqs_receiver
     ),
-    "sources/sqs.py:_Taking._keep": attempt_ends(
-        "penstock.sources.sqs._Taking._due", "penstock-sqs-3-keeper", sqs_receiver
-    ),
+    "sources/sqs.py:_Taking._keep": starts_again("penstock.sources.sqs._Taking._due", sqs_receiver),
     "sql/host.py:ReceiverHost._ask_to_stop": host_stop,
     "sql/host.py:ReceiverHost._start": retention,
     "sql/host_cli.py:_SparkWatch.__init__": spark_watch,

@@ -53,7 +53,8 @@ file                holds
 ==================  ==============================================================================
 `base`              `Receiver`: what an author writes; `ReceiverContext`: what a short form is given
 `short_forms`       what else is taken as a receiver: generator functions, classes with ``run``
-`forms`             what they become: a thread each, coroutines on an event loop of their own
+`threaded`          `ThreadedReceiver`: one that is a thread, with a bounded stop, as most here are
+`forms`             what short forms become; coroutines on an event loop of their own
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
 `launch`            what one attempt is made of, as the settings say; the Spark task that runs it
 `slot`              several receivers in one Spark task and process: its keeper, its processes

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import errno
 import socket
-import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, BinaryIO
 
 from pyspark import StorageLevel
 
 from penstock._arguments import as_host, as_port, refused
 from penstock.errors import PenstockError, typed_text
-from penstock.receiver import Framing, Receiver
-from penstock.threads import OwnedThread
+from penstock.receiver import Framing, ReceiverContext
+from penstock.receiver.threaded import ThreadedReceiver
 from penstock.wire.addresses import address_text, bare_host
 
 CONNECT_TIMEOUT_S = 10.0
-END_BOUND_S = 3.0
 
 
-class SocketReceiver(Receiver):
+class SocketReceiver(ThreadedReceiver):
     """Connects to ``host:port`` and stores each line of UTF-8 text as a `str`.
 
     It is the receiver of `socketTextStream`, after Spark's `SocketReceiver`
@@ -55,37 +54,22 @@ class SocketReceiver(Receiver):
         super().__init__(storageLevel)
         self.host = as_host(host, "hostname")
         self.port = as_port(port, "port")
-        self._socket: socket.socket | None = None
-        self._thread: threading.Thread | None = None
 
-    def onStart(self) -> None:
-        """Start the thread that connects and receives."""
-        self._thread = OwnedThread(self._receive, f"socket-{self.streamId}")
-        self._thread.start()
-
-    def onStop(self) -> None:
-        """Break the connection, and with it the wait for data."""
-        connection = self._socket
-        if connection is not None:
-            _shut_down(connection)
-        if self._thread is not None:
-            self._thread.join(END_BOUND_S)
-
-    def _receive(self) -> None:
+    def _receive(self, context: ReceiverContext) -> bool:
         place = (bare_host(self.host), self.port)
         try:
             connection = socket.create_connection(place, CONNECT_TIMEOUT_S)
         except OSError as error:
             # Whatever it is, it is tried again later.
             self.restart(f"Error connecting to {address_text(*place)}: {_reason(error)}", error)
-            return
+            return False
         with connection:
             connection.settimeout(None)
-            self._socket = connection
+            self._interrupt_with(partial(_shut_down, connection))
             try:
                 self._receive_from(connection)
             except _StoppedError:
-                return
+                pass
             except OSError as error:
                 self.restart("Error receiving data", error)
             except BrokenStreamError as error:
@@ -95,7 +79,8 @@ class SocketReceiver(Receiver):
             else:
                 self.restart(self._END_MESSAGE)
             finally:
-                self._socket = None
+                self._interrupt_with(None)
+        return False
 
     def _receive_from(self, connection: socket.socket) -> None:
         """Store lines until the server closes.
@@ -122,9 +107,6 @@ class SocketReceiver(Receiver):
             return size
 
         return receive_into
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_socket": None, "_thread": None}
 
 
 class RawSocketReceiver(SocketReceiver):

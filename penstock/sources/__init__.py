@@ -3,7 +3,8 @@
 A receiver here is an ordinary `penstock.receiver.Receiver`: it uses what any author of a source
 can use. What must hold for each: it reads without a buffer of its own (I7), it can be stopped
 while it waits for its source, and each way in which its source fails is a restart after the delay
-with a message of its own, never a tight loop and never a silent end.
+with a message of its own, never a tight loop and never a silent end. Most are a
+`penstock.receiver.threaded.ThreadedReceiver`, which sees to the stop and to what no one expected.
 
 The socket receivers are those of `penstock.receiver`. Each other source is imported from its
 module, which needs the extra of its name only where the receiver runs; `source` makes one by its
@@ -36,7 +37,7 @@ short name.
 `formats`          values of messages as typed columns
 `_protobuf`        messages of Protocol Buffers, as rows
 `_selecting`       what listening receivers share: a thread over their sockets
-`_common`          what sources of messages share
+`_common`          what sources of messages share; `SourceReceiver`, which needs a client
 `_aws`             what the sources of AWS share: clients, and what errors mean
 `_client_session`  one start of a receiver whose client wants a thread of its own
 `_on_loop`         receivers on an event loop of their own

@@ -17,11 +17,12 @@ from typing import Any, NoReturn
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError, text_of
-from penstock.sources._common import Reconnecting, check_installed
+from penstock.sources._common import Reconnecting, SourceReceiver
 
-REQUIRES = ("boto3",)
 _REFUSED_TIMES = 10.0
 _LONGEST_S = 30.0
+_MARGIN_S = 0.5
+"""What is kept of a stop's time, to report calls that do not end before it is given up."""
 _CONNECT_S = 10.0
 _SHOWN = 300
 _ERRORS = 300
@@ -80,6 +81,16 @@ _NOT_ALLOWED = {
     "NotAuthorized",
     "UnauthorizedOperation",
 }
+
+
+class AwsReceiver(SourceReceiver):
+    """A receiver of AWS, which has as long for its last calls as the stop has."""
+
+    requires = ("boto3",)
+    extra = "aws"
+
+    def _stop_bound_s(self, took_s: float) -> float:
+        return took_s + max(0.0, self._attached().on_stop_left_s() - _MARGIN_S)
 
 
 def checked_text(value: Any, name: str, accepted: str, *begins: str) -> str:
@@ -254,10 +265,8 @@ class Account:
         """Check what belongs together.
 
         Raises:
-            MissingPackageError: boto3 is not installed.
             ValueError: A key is given without the other, or something is not of its form.
         """
-        check_installed("boto3", "a receiver of AWS", "aws")
         if self.endpoint_url is not None:
             checked_text(self.endpoint_url, "endpointUrl", "a URL", "https://", "http://")
         if self.role_arn is not None:

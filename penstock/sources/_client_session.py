@@ -14,19 +14,16 @@ What must hold
 from __future__ import annotations
 
 import threading
-import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
-
-from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError, typed_text
-from penstock.receiver import Receiver, ReceiverStoppedError
-from penstock.sources._common import Reconnecting, check_installed, in_halves
+from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
+from penstock.sources._common import Reconnecting, SourceReceiver, in_halves
 from penstock.threads import OwnedThread
 from penstock.worker import collect_less
 
@@ -63,12 +60,8 @@ class ClientSession(ABC, Generic[T]):
         self.ended = threading.Event()
         self._reconnecting = Reconnecting(receiver.reportError, server)
         self._inbox: SimpleQueue[T | None] = SimpleQueue()
-        name = f"{type(receiver).__name__}-{receiver.streamId}"
-        self._threads = [
-            OwnedThread(self._store, f"store-{name}", on_error=self._fail),
-            # The last: as soon as it runs it may fail, and be stopped.
-            OwnedThread(self._connect, f"client-{name}", on_error=self._fail),
-        ]
+        name = f"store-{type(receiver).__name__}-{receiver.streamId}"
+        self._storing = OwnedThread(self._store, name, on_error=self._fail)
 
     # -- what a source has of its own ------------------------------------------------------------
 
@@ -86,19 +79,21 @@ class ClientSession(ABC, Generic[T]):
 
     # -- life ------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start both threads."""
-        for thread in self._threads:
-            thread.start()
+    def run(self) -> None:
+        """Connect again and again, until it is to end."""
+        self._storing.start()
+        try:
+            self._connect()
+        finally:
+            self.ended.set()
+            self._inbox.put(None)
+            self._storing.join(_STOP_S)
 
-    def stop(self) -> None:
-        """End both; a client that hangs in a connection attempt is left to its time-out."""
+    def end(self) -> None:
+        """Have it end soon; a client that hangs in a connection attempt is left to its time-out."""
         self.ended.set()
         self._inbox.put(None)
         self.wake()
-        end_s = time.monotonic() + _STOP_S
-        for thread in self._threads:
-            thread.join(max(0.0, end_s - time.monotonic()))
 
     def connected(self) -> None:
         """Take note that the server does what it is asked for."""
@@ -151,42 +146,20 @@ class ClientSession(ABC, Generic[T]):
             self.receiver.restart(f"Error in {self.receiver!r}: {typed_text(error)}", error)
 
 
-class ClientReceiver(Receiver, ABC):
-    """A receiver that is a `ClientSession` while it runs.
-
-    Args:
-        storageLevel: Which copies of a block must exist.
-
-    Raises:
-        MissingPackageError: The client is not installed.
-    """
-
-    extra: ClassVar[str]
-    """The extra of the package that has what it requires."""
-
-    _session: ClientSession[Any] | None = None
-
-    def __init__(self, storageLevel: StorageLevel | str) -> None:
-        super().__init__(storageLevel)
-        for package in self.requires:
-            check_installed(package, f"a {type(self).__name__}", self.extra)
+class ClientReceiver(SourceReceiver, ABC):
+    """A receiver that is a `ClientSession` while it runs."""
 
     @abstractmethod
     def _begin(self) -> ClientSession[Any]:
         """Return a session, not started."""
 
-    def onStart(self) -> None:
-        """Start the threads."""
-        self._session = self._begin()
-        self._session.start()
-
-    def onStop(self) -> None:
-        """Send the acknowledgements that are due, close the connection and end the threads."""
-        if self._session is not None:
-            self._session.stop()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: at for name, at in super().__getstate__().items() if name != "_session"}
+    def _receive(self, context: ReceiverContext) -> bool:
+        session = self._begin()
+        self._interrupt_with(session.end)
+        if context.stopped.is_set():
+            session.end()
+        session.run()
+        return False
 
 
 def address_of(url: Any, ports: dict[str, int]) -> tuple[SplitResult, int]:

@@ -7,14 +7,16 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
+from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.backoff import Backoff
 from penstock.errors import MissingPackageError, text_of
 from penstock.receiver import RecordTooLargeError, WithLetters
+from penstock.receiver.threaded import ThreadedReceiver
 from penstock.sources.formats import ValueFormat
 
 T = TypeVar("T")
@@ -46,6 +48,26 @@ def check_installed(package: str, what: str, extra: str) -> None:
     if importlib.util.find_spec(package) is None:
         packages = f"the package {package} on the driver and on every executor"
         raise MissingPackageError(what, packages, extra)
+
+
+class SourceReceiver(ThreadedReceiver):
+    """A receiver of this room that needs a client.
+
+    Args:
+        storageLevel: Which copies of a block must exist.
+
+    Raises:
+        MissingPackageError: The client is not installed.
+    """
+
+    extra: ClassVar[str]
+    """The extra of ``penstock`` that has what it requires."""
+    STOP_BOUND_S = 4.0
+
+    def __init__(self, storageLevel: StorageLevel | str) -> None:
+        super().__init__(storageLevel)
+        for package in self.requires:
+            check_installed(package, f"a {type(self).__name__}", self.extra)
 
 
 def as_records(found: Any) -> list[bytes]:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pyspark import StorageLevel
-
-from penstock.errors import typed_text
-from penstock.receiver import Receiver
-from penstock.sources._common import check_installed
-from penstock.threads import OwnedThread
-
-_END_S = 4.0
-"""How long a source may take to end: less than `onStop` may take at least."""
-
+from penstock.receiver import ReceiverContext
+from penstock.receiver.forms import run_coroutine
+from penstock.sources._common import SourceReceiver
 
 _DRAIN_S = 2.0
 _GATHER_S = 0.005
@@ -29,95 +22,16 @@ _IN_HAND_BYTES = 4 << 20
 T = TypeVar("T")
 
 
-class _LoopThread:
-    """Runs a coroutine in a thread of its own, until `cancel`."""
+class LoopReceiver(SourceReceiver, ABC):
+    """Runs `_main` on an event loop of its own. At a stop it is cancelled where it waits."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._guard = threading.Lock()
-        self._task: asyncio.Task[None] | None = None
-        self._is_over = False
-        self.thread: threading.Thread | None = None
-
-    def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.thread = OwnedThread(lambda: asyncio.run(self._run(main)), self._name)
-        self.thread.start()
-
-    async def _run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        task = asyncio.ensure_future(main())
-        with self._guard:
-            self._task = task
-            if self._is_over:
-                task.cancel()
-        await asyncio.wait([task])
-        with self._guard:
-            self._task = None
-        if not task.cancelled():
-            task.result()
-
-    def cancel(self) -> None:
-        """End the coroutine where it waits; from any thread."""
-        with self._guard:
-            self._is_over = True
-            if self._task is not None:
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-
-
-class LoopReceiver(Receiver):
-    """Runs `_main` on an event loop of its own, in the thread ``penstock-<extra>-<streamId>``.
-
-    At a stop `_main` is cancelled where it waits. An error that it raises is reported, and the
-    receiver is started again after the restart delay.
-
-    Args:
-        storageLevel: Which copies of a block must exist.
-
-    Raises:
-        MissingPackageError: The client is not installed.
-    """
-
-    extra: ClassVar[str]
-    """The extra of the package that has what it requires."""
-
-    _running: _LoopThread | None = None
-
-    def __init__(self, storageLevel: StorageLevel | str) -> None:
-        super().__init__(storageLevel)
-        for package in self.requires:
-            check_installed(package, f"a {type(self).__name__}", self.extra)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_running"}
-
+    @abstractmethod
     async def _main(self) -> None:
         """Take records until it is cancelled, or the source has ended for good."""
-        raise TypeError(f"{type(self).__name__} must define _main()")
 
-    def onStart(self) -> None:
-        """Start the thread."""
-        self._running = _LoopThread(f"{self.extra}-{self.streamId}")
-        self._running.start(self._guarded)
-
-    def onStop(self) -> None:
-        """Cancel `_main`, and wait a while for it to end."""
-        running = self._running
-        if running is None or running.thread is None:
-            return
-        running.cancel()
-        running.thread.join(_END_S)
-
-    async def _guarded(self) -> None:
-        name = type(self).__name__
-        try:
-            await self._main()
-        except Exception as error:  # noqa: BLE001  # it is reported, with its traceback
-            if not self.isStopped():
-                self.restart(f"Error in {name}: {typed_text(error)}", error)
-        else:
-            ended = f"Source ended: {name} of receiver {self.streamId} gets no more records"
-            self.reportError(ended)
-            self._attached().finish(ended)
+    def _receive(self, context: ReceiverContext) -> bool:
+        run_coroutine(self._main(), context, self._interrupt_with, tells_of_tasks=False)
+        return not context.stopped.is_set()
 
 
 async def within(awaited: Awaitable[T], timeout_s: float | None) -> T:

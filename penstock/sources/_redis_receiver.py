@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,9 +10,8 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import text_of
-from penstock.receiver import Receiver, ReceiverStoppedError
-from penstock.sources._common import Messages, Reconnecting, check_installed
-from penstock.threads import OwnedThread
+from penstock.receiver import ReceiverContext, ReceiverStoppedError
+from penstock.sources._common import Messages, Reconnecting, SourceReceiver
 
 BLOCK_S = 0.5
 """How long the server may let one command wait: a stop waits for that."""
@@ -23,7 +20,7 @@ READ_BYTES = 1 << 19
 MOST_AT_ONCE = 1000
 _ANSWER_S = 10.0
 _CONNECT_S = 10.0
-_STOP_S = 3.0
+_WAKES_S = 1.0
 _URL = (
     "an address such as redis://host:6379/0, rediss://…, valkey://… or unix:///path; what a "
     "password has of : / ? # @ is written as %3A and so on"
@@ -31,10 +28,11 @@ _URL = (
 _SCHEMES = {"redis", "rediss", "valkey", "valkeys", "unix"}
 
 
-class RedisReceiver(Receiver):
+class RedisReceiver(SourceReceiver):
     """Connects, receives, and connects again."""
 
     requires = ("redis",)
+    extra = "redis"
     _client: Any = None
 
     def __init__(
@@ -46,7 +44,6 @@ class RedisReceiver(Receiver):
     ) -> None:
         super().__init__(storageLevel)
         name = type(self).__name__
-        check_installed("redis", f"a {name}", "redis")
         try:
             at = _shown(str(url))
         except ValueError:
@@ -68,26 +65,19 @@ class RedisReceiver(Receiver):
 
     def onStart(self) -> None:
         """Start the thread that connects and receives."""
-        self._stopping = threading.Event()
-        self._threads: list[threading.Thread] = []
         self._client = self._make_client()
-        self._start_thread(self._run, "redis")
+        super().onStart()
 
     def onStop(self) -> None:
-        """Wait for the threads; all that was stored is durable, and what came of it is told."""
-        self._stopping.set()
-        end_s = time.monotonic() + _STOP_S
-        for thread in self._threads:
-            thread.join(max(0.0, end_s - time.monotonic()))
-        # One that still waits for an answer wakes from that, with an error.
+        """Wait for the thread; all that was stored is durable, and what came of it is told."""
+        super().onStop()
         self._client.connection_pool.disconnect()
-        for thread in self._threads:
-            thread.join(1.0)
 
-    def _start_thread(self, function: Callable[[], None], name: str) -> None:
-        thread = OwnedThread(function, f"{name}-{self.streamId}")
-        self._threads.append(thread)
-        thread.start()
+    def _stop_bound_s(self, took_s: float) -> float:
+        if took_s >= self.STOP_BOUND_S - _WAKES_S:
+            # One that still waits for an answer wakes from that, with an error.
+            self._client.connection_pool.disconnect()
+        return self.STOP_BOUND_S
 
     def _make_client(self) -> Any:
         import redis
@@ -109,27 +99,28 @@ class RedisReceiver(Receiver):
     def _command(self, *parts: Any) -> Any:
         return self._client.execute_command(*parts)
 
-    def _run(self) -> None:
+    def _receive(self, context: ReceiverContext) -> bool:
         import redis
 
         reconnecting = Reconnecting(self.reportError, self._server)
         while not self.isStopped():
             try:
-                self._receive(reconnecting)
+                self._serve(reconnecting)
             except ReceiverStoppedError:
-                return
+                break
             except (redis.RedisError, OSError) as error:
                 if self.isStopped():
-                    return
+                    break
                 if is_gone(error):
                     self.restart(f"{self._what_is_gone()}: {text_of(error)}", error)
-                    return
+                    break
                 # Also where it is one of the server: its name may lead to another one by now. A
                 # connection that another thread uses is that thread's, which meets its own error.
                 self._client.connection_pool.disconnect(inuse_connections=False)
-                self._stopping.wait(reconnecting.failed(error))
+                context.stopped.wait(reconnecting.failed(error))
+        return False
 
-    def _receive(self, reconnecting: Reconnecting) -> None:
+    def _serve(self, reconnecting: Reconnecting) -> None:
         """Receive until it is stopped, or the connection ends by an error."""
         raise NotImplementedError
 

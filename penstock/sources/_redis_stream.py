@@ -35,7 +35,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
 from penstock.clock import YEARS_S
-from penstock.receiver import RecordTooLargeError
+from penstock.receiver import ReceiverContext, RecordTooLargeError
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources._redis_receiver import (
     BLOCK_S,
@@ -46,6 +46,7 @@ from penstock.sources._redis_receiver import (
     is_gone,
 )
 from penstock.sources.formats import ValueFormat
+from penstock.threads import OwnedThread
 
 _CLAIM_S = 60.0
 _LOOK_EVERY_S = 1.0
@@ -140,16 +141,20 @@ class RedisStreamReceiver(RedisReceiver):
     def onStart(self) -> None:
         """Start the thread that connects and receives; once joined, the one that acknowledges."""
         self._taken = _Taken()
-        self._is_joined = False
+        self._keeping: OwnedThread | None = None
         self._pace = Pace(READ_BYTES)
         self._next_claim_s = 0.0
         super().onStart()
 
-    def onStop(self) -> None:
-        """Wait until what is durable is acknowledged, for a bounded time."""
-        self._stopping.set()
-        self._taken.end()
-        super().onStop()
+    def _receive(self, context: ReceiverContext) -> bool:
+        self._interrupt_with(self._taken.end)
+        try:
+            return super()._receive(context)
+        finally:
+            self._taken.end()
+            if self._keeping is not None:
+                # What is durable is acknowledged.
+                self._keeping.join(self.STOP_BOUND_S)
 
     def _source_lag(self) -> int | None:
         return self._lag
@@ -162,11 +167,11 @@ class RedisStreamReceiver(RedisReceiver):
 
     # -- receiving -------------------------------------------------------------------------------
 
-    def _receive(self, reconnecting: Reconnecting) -> None:
-        if not self._is_joined:
+    def _serve(self, reconnecting: Reconnecting) -> None:
+        if self._keeping is None:
             self._join()
-            self._is_joined = True
-            self._start_thread(self._keep, "redis-acks")
+            self._keeping = OwnedThread(self._keep, f"redis-acks-{self.streamId}")
+            self._keeping.start()
         self._take_up()
         reconnecting.connected()
         while not self.isStopped():
@@ -340,7 +345,7 @@ class RedisStreamReceiver(RedisReceiver):
         while not is_last:
             due_s = min(next_refresh_s, next_look_s) - time.monotonic()
             self._taken.wait_for_durable(max(0.0, due_s))
-            is_last = self._stopping.is_set()
+            is_last = self._taken.is_over
             try:
                 for answer in self._taken.answers():
                     if answer.is_durable:
@@ -359,7 +364,7 @@ class RedisStreamReceiver(RedisReceiver):
             except (redis.RedisError, OSError) as error:
                 # Of a connection or group that is gone the thread that reads meets an error, too.
                 is_refused = isinstance(error, redis.ResponseError) and not is_gone(error)
-                self._stopping.wait(refusals.failed(error) if is_refused else BLOCK_S)
+                self._stopped.wait(refusals.failed(error) if is_refused else BLOCK_S)
 
     def _ask_for_lag(self) -> int | None:
         import redis
@@ -461,7 +466,8 @@ class _Taken:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._answers: list[_Answer] = []
-        self._is_over = False
+        self.is_over = False
+        """Nothing more is taken."""
         self.last_id = "0-0"
         """The greatest id of all; of the thread that reads."""
 
@@ -511,13 +517,13 @@ class _Taken:
         """Wait until some can be acknowledged, or it is over."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._is_over or any(each.is_durable for each in self._answers), timeout_s
+                lambda: self.is_over or any(each.is_durable for each in self._answers), timeout_s
             )
 
     def end(self) -> None:
         """End a wait for durable ones."""
         with self._changed:
-            self._is_over = True
+            self.is_over = True
             self._changed.notify_all()
 
 

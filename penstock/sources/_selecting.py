@@ -8,14 +8,15 @@ import selectors
 import socket
 import ssl
 import struct
-import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from penstock.errors import text_of
-from penstock.receiver import Receiver, ReceiverStoppedError
-from penstock.threads import OwnedThread
+from penstock.receiver import ReceiverContext, ReceiverStoppedError
+from penstock.receiver.threaded import ThreadedReceiver
 from penstock.wire.addresses import address_text
 
 _SO_MEMINFO = 55
@@ -26,56 +27,39 @@ _DROPS = 8
 """``SK_MEMINFO_DROPS`` of ``linux/sock_diag.h``."""
 _WRAP = 1 << 32
 _TELL_S = 10.0
-_JOIN_S = 5.0
 
 
-class SelectingReceiver(Receiver):
-    """A receiver whose `_receive` waits for sockets, in a thread of its own.
+class SelectingReceiver(ThreadedReceiver, ABC):
+    """A receiver whose `_listen` waits for sockets, and returns soon after it was stopped.
 
-    `_receive` returns soon after `stopping` is set; the selector is woken then.
+    The selector is woken then.
     """
 
-    _thread: threading.Thread | None = None
-    _stopping: threading.Event
-    _wake: socket.socket | None = None
+    STOP_BOUND_S = 5.0
 
     def onStart(self) -> None:
         """Start the thread that listens."""
-        self._stopping = threading.Event()
-        woken, self._wake = socket.socketpair()
         self._told: dict[str, tuple[float, int]] = {}
-        self._thread = OwnedThread(lambda: self._run(woken), f"listening-{self.streamId}")
-        self._thread.start()
+        super().onStart()
 
-    def onStop(self) -> None:
-        """Let it store what has come, and close."""
-        self._stopping.set()
-        with contextlib.suppress(OSError):
-            assert self._wake is not None
-            self._wake.send(b"x")
-        if self._thread is not None:
-            self._thread.join(_JOIN_S)
-        if self._wake is not None:
-            self._wake.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_thread", "_stopping", "_wake", "_told")
-        return {name: value for name, value in super().__getstate__().items() if name not in own}
-
-    def _run(self, woken: socket.socket) -> None:
-        with woken, selectors.DefaultSelector() as selector:
+    def _receive(self, context: ReceiverContext) -> bool:
+        woken, waker = socket.socketpair()
+        with woken, waker, selectors.DefaultSelector() as selector:
             selector.register(woken, selectors.EVENT_READ)
-            try:
-                self._receive(selector)
-            except ReceiverStoppedError:
-                return
-            except OSError as error:
-                if not self._stopping.is_set():
-                    self.restart(f"Error listening: {text_of(error)}", error)
+            self._interrupt_with(partial(_wake, waker))
+            if not context.stopped.is_set():
+                try:
+                    self._listen(selector)
+                except ReceiverStoppedError:
+                    pass
+                except OSError as error:
+                    if not context.stopped.is_set():
+                        self.restart(f"Error listening: {text_of(error)}", error)
+        return False
 
-    def _receive(self, selector: selectors.BaseSelector) -> None:
+    @abstractmethod
+    def _listen(self, selector: selectors.BaseSelector) -> None:
         """Register sockets, and receive until the receiver stops."""
-        raise TypeError(f"{type(self).__name__} must define _receive()")
 
     def _tell(self, kind: str, message: str, count: int = 1) -> None:
         """Report something, once in a while with how often it was meanwhile."""
@@ -87,6 +71,11 @@ class SelectingReceiver(Receiver):
         self._told[kind] = now_s, 0
         more = f" ({untold} more since the last report)" if untold else ""
         self.reportError(f"{message}{more}")
+
+
+def _wake(waker: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        waker.send(b"x")
 
 
 class Datagrams:

@@ -102,7 +102,7 @@ class DatagramReceiver(SelectingReceiver):
         self.maxDatagram = as_count(maxDatagram, "maxDatagram", "bytes", least=1)
         self.receiveBuffer = as_count(receiveBuffer, "receiveBuffer", "bytes", least=1)
 
-    def _receive(self, selector: selectors.BaseSelector) -> None:
+    def _listen(self, selector: selectors.BaseSelector) -> None:
         bound, name = self._open()
         try:
             with bound:
@@ -118,7 +118,7 @@ class DatagramReceiver(SelectingReceiver):
                 datagrams = Datagrams(self, bound, name, self.maxDatagram)
                 selector.register(bound, selectors.EVENT_READ)
                 self.listening(name)
-                while not self._stopping.is_set():
+                while not self._stopped.is_set():
                     if selector.select(_STEP_S):
                         self._store_some(datagrams)
                     datagrams.count_dropped()

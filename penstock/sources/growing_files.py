@@ -44,11 +44,12 @@ from penstock._arguments import refused
 from penstock.blockstore.lines import line_column, line_ends
 from penstock.receiver import (
     PositionChanges,
-    Receiver,
+    ReceiverContext,
     ReceiverStoppedError,
     RecordTooLargeError,
 )
 from penstock.receiver.door import acknowledge_nothing
+from penstock.receiver.threaded import ThreadedReceiver
 from penstock.sources._file_content import (
     CompressedContent,
     Content,
@@ -58,7 +59,6 @@ from penstock.sources._file_content import (
     read,
 )
 from penstock.sources._growing_file import FileTable, GrowingFile
-from penstock.threads import OwnedThread
 
 _LOOK_S = 0.25
 _DISCOVER_S = 1.0
@@ -74,7 +74,6 @@ _QUIET_S = 10.0
 _BEGINS = "begins at the end"
 """A key of the position, until the places of all files that were there at first are durable."""
 _START = 64 << 10
-_JOIN_S = 5.0
 _T = TypeVar("_T")
 
 
@@ -88,7 +87,7 @@ class _Later:
     look_s: float
 
 
-class GrowingFilesReceiver(Receiver):
+class GrowingFilesReceiver(ThreadedReceiver):
     """Stores each line that is written to the files of some patterns, once.
 
     Files may be rotated: renamed, copied and truncated, compressed (``.gz``, ``.bz2``, ``.xz``,
@@ -115,6 +114,7 @@ class GrowingFilesReceiver(Receiver):
         TypeError, ValueError: An argument is not accepted.
     """
 
+    STOP_BOUND_S = 5.0
     _position_type = dict[str, bool | tuple[Any, int, int, int, bytes, bytes, int]]
 
     def __init__(
@@ -148,27 +148,14 @@ class GrowingFilesReceiver(Receiver):
             value = pa.string() if text else pa.binary()
             columns_of = [("path", pa.string()), ("offset", pa.int64()), ("value", value)]
             self.schema = pa.schema(columns_of)
-        self._thread: threading.Thread | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_thread": None, "_stopping": None}
 
     def preferredLocation(self) -> str | None:
         """Return the host that has the files."""
         return self.host
 
-    def onStart(self) -> None:
-        """Start the thread that reads."""
-        self._stopping = threading.Event()
-        reading = _Reading(self, self._stopping)
-        self._thread = OwnedThread(reading.run, f"growing-files-{self.streamId}")
-        self._thread.start()
-
-    def onStop(self) -> None:
-        """Let it end after what it stores now."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_JOIN_S)
+    def _receive(self, context: ReceiverContext) -> bool:
+        _Reading(self, context.stopped).run()
+        return False
 
 
 class _Reading:

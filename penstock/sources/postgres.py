@@ -24,6 +24,7 @@ import select
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
@@ -34,11 +35,17 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError
-from penstock.receiver import Receiver, ReceiverStoppedError, RecordTooLargeError, WithLetters
+from penstock.receiver import (
+    Receiver,
+    ReceiverContext,
+    ReceiverStoppedError,
+    RecordTooLargeError,
+    WithLetters,
+)
 from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.short_forms import Schema, arrow_schema
-from penstock.sources._common import Messages, Reconnecting, check_installed
+from penstock.sources._common import Messages, Reconnecting, SourceReceiver
 from penstock.sources._pgoutput import (
     EPOCH_US,
     HEADER,
@@ -51,7 +58,7 @@ from penstock.sources._pgoutput import (
     envelope,
 )
 from penstock.sources.formats import ValueFormat
-from penstock.threads import OwnedThread, Repeated
+from penstock.threads import Repeated
 
 if TYPE_CHECKING:
     import psycopg
@@ -179,14 +186,14 @@ class _Confirmed:
                 self.lsn = max(self.lsn, self._passed)
 
 
-class _PostgresBase(Receiver):
+class _PostgresBase(SourceReceiver, ABC):
     """A receiver with one thread that connects, reads, and connects again."""
 
     requires = ("psycopg",)
+    extra = "postgres"
 
     def __init__(self, conninfo: str, storageLevel: StorageLevel | str, timeout_s: float) -> None:
         super().__init__(storageLevel)
-        check_installed("psycopg", f"a {type(self).__name__}", "postgres")
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict
 
@@ -211,18 +218,7 @@ class _PostgresBase(Receiver):
         self._server = f"{host}:{port}"
         self._database = str(parts.get("dbname") or parts.get("user") or "postgres")
 
-    def onStart(self) -> None:
-        """Start the thread that connects and receives."""
-        self._ending = threading.Event()
-        self._thread = OwnedThread(self._run, f"postgres-{self.streamId}")
-        self._thread.start()
-
-    def onStop(self) -> None:
-        """Let the thread end its connection, with a bound."""
-        self._ending.set()
-        self._thread.join(_END_S + 1)
-
-    def _run(self) -> None:
+    def _receive(self, context: ReceiverContext) -> bool:
         import psycopg
 
         outage = Reconnecting(
@@ -231,18 +227,19 @@ class _PostgresBase(Receiver):
         while not self.isStopped():
             try:
                 with closing(self._connect()) as link:
-                    self._receive(link, outage)
+                    self._serve(link, outage)
             except ReceiverStoppedError:
-                return
+                break
             except (psycopg.Error, PostgresSourceError, PgoutputError) as error:
                 if self.isStopped():
-                    return
+                    break
                 if isinstance(error, PostgresSetupError):
                     outage.failed(error, f"is looked at again every {_HOPELESS_S:g} s")
                     pause_s = _HOPELESS_S
                 else:
                     pause_s = outage.failed(error)
-                self._ending.wait(pause_s)
+                context.stopped.wait(pause_s)
+        return False
 
     def _connect(self) -> _Link:
         import psycopg
@@ -261,9 +258,9 @@ class _PostgresBase(Receiver):
         """Return what the connection has beside what the user gave."""
         return {}
 
-    def _receive(self, link: _Link, outage: Reconnecting) -> None:
+    @abstractmethod
+    def _serve(self, link: _Link, outage: Reconnecting) -> None:
         """Receive until the connection breaks, which raises, or the receiver stops."""
-        raise TypeError(f"{type(self).__name__} must define _receive()")
 
 
 class _Position(TypedDict):
@@ -360,7 +357,7 @@ class PostgresReceiver(_PostgresBase):
     def _parameters(self) -> dict[str, Any]:
         return {"replication": "database"}
 
-    def _receive(self, link: _Link, outage: Reconnecting) -> None:
+    def _serve(self, link: _Link, outage: Reconnecting) -> None:
         confirmed = self._confirmed = self._prepare(link)
         self._is_begun = True
         self._ask(
@@ -781,7 +778,7 @@ class PostgresNotifyReceiver(_PostgresBase):
         self._messages = Messages(_NOTIFIED, columns=columns, values=values)
         self.schema = self._messages.schema
 
-    def _receive(self, link: _Link, outage: Reconnecting) -> None:
+    def _serve(self, link: _Link, outage: Reconnecting) -> None:
         for channel in self._channels:
             link.ask(f"LISTEN {_identifier(channel)}", self._timeout_s, self)
         outage.connected()

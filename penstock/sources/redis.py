@@ -131,7 +131,7 @@ class RedisListReceiver(RedisReceiver):
         self._is_as_left = True
         super().onStart()
 
-    def _receive(self, reconnecting: Reconnecting) -> None:
+    def _serve(self, reconnecting: Reconnecting) -> None:
         self._take_up()
         reconnecting.connected()
         while not self.isStopped():
@@ -235,7 +235,7 @@ class RedisChannelReceiver(RedisReceiver):
         messages = Messages(_CHANNEL_ENVELOPE, columns=columns, values=values)
         super().__init__(url, messages, options, storageLevel)
 
-    def _receive(self, reconnecting: Reconnecting) -> None:
+    def _serve(self, reconnecting: Reconnecting) -> None:
         import redis
 
         patience_s = self._answer_s

@@ -31,11 +31,11 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count
-from penstock.receiver import Receiver, ReceiverStoppedError
+from penstock.receiver import ReceiverContext, ReceiverStoppedError
 from penstock.sources._aws import (
-    REQUIRES,
     Account,
     AwsError,
+    AwsReceiver,
     Outage,
     Trouble,
     checked_text,
@@ -74,7 +74,7 @@ ENVELOPE = pa.schema(
 )
 
 
-class SqsReceiver(Receiver):
+class SqsReceiver(AwsReceiver):
     """Receives the messages of an SQS queue, and deletes each once it is durable.
 
     At least once: a message that was durable and not yet deleted when the process was killed comes
@@ -106,7 +106,6 @@ class SqsReceiver(Receiver):
         TypeError, ValueError: An argument is not accepted.
     """
 
-    requires = REQUIRES
     _is_reliable = True
 
     def __init__(
@@ -150,20 +149,14 @@ class SqsReceiver(Receiver):
         self.wait_s = as_count(waitSeconds, "waitSeconds", "seconds", 0, _MOST_WAIT_S)
         self.most_held = as_count(maxUnacknowledged, "maxUnacknowledged", "messages", 1)
         self.threads = as_count(threads, "threads", "threads", 1)
-        self._taking: _Taking | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_taking": None}
-
-    def onStart(self) -> None:
-        """Start the threads that receive, and the one that extends and deletes."""
-        self._taking = _Taking(self)
-        self._taking.start()
-
-    def onStop(self) -> None:
-        """Delete what is durable, give the rest back, and end the threads."""
-        if self._taking is not None:
-            self._taking.stop()
+    def _receive(self, context: ReceiverContext) -> bool:
+        taking = _Taking(self)
+        self._interrupt_with(taking.end)
+        if context.stopped.is_set():
+            taking.end()
+        taking.run()
+        return False
 
 
 @dataclass(eq=False)
@@ -203,23 +196,28 @@ class _Taking:
         self._client: Any = None
         self._url = ""
         number = receiver.streamId
-        works = [(self._receive, f"sqs-{number}-{each}") for each in range(receiver.threads)]
-        works.append((self._keep, f"sqs-{number}-keeper"))
-        self._threads = [OwnedThread(work, name) for work, name in works]
+        self._threads = [
+            OwnedThread(self._receive, f"sqs-{number}-{each}") for each in range(receiver.threads)
+        ]
 
-    def start(self) -> None:
+    def run(self) -> None:
+        """Receive, extend and delete, until it is to end."""
         for thread in self._threads:
             thread.start()
+        try:
+            self._keep()
+        except BaseException:
+            self.end()
+            raise
+        for thread in self._threads:
+            thread.join()
 
-    def stop(self) -> None:
-        """Wait for the threads, as long as the stop may take. All acknowledgements have come."""
+    def end(self) -> None:
+        """Delete what is durable, give the rest back, and end. All acknowledgements have come."""
         self._stop_by_s = time.monotonic() + _STOP_S
         self._stopped.set()
         with self._changed:
             self._changed.notify_all()
-        for thread in self._threads:
-            while thread.is_alive() and self._receiver._attached().on_stop_left_s() > _STEP_S:
-                thread.join(_STEP_S)
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -391,7 +389,7 @@ class _Taking:
             return True
         with self._changed:
             is_left = bool(self._to_delete)
-        return not is_left and not any(thread.is_alive() for thread in self._threads[:-1])
+        return not is_left and not any(thread.is_alive() for thread in self._threads)
 
     def _failure_of(self, calls: Sequence[Future[None]], outage: Outage) -> AwsError | None:
         """Wait for calls, and note whether they were answered; return what one of them raised."""

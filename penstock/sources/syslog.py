@@ -144,7 +144,7 @@ class SyslogReceiver(SelectingReceiver):
         self.receiveBuffer = as_count(receiveBuffer, "receiveBuffer", "bytes", least=1)
         self.schema = SYSLOG_SCHEMA
 
-    def _receive(self, selector: selectors.BaseSelector) -> None:
+    def _listen(self, selector: selectors.BaseSelector) -> None:
         context = None
         if self.certificate is not None:
             context = server_tls(self.certificate, self.privateKey, self.clientAuthorities)
@@ -152,7 +152,7 @@ class SyslogReceiver(SelectingReceiver):
             listening = _Listening(self, selector, context)
             opened.callback(listening.close)
             listening.open()
-            while not self._stopping.is_set():
+            while not self._stopped.is_set():
                 listening.step(_STEP_S)
             end_s = time.monotonic() + _LAST_S
             listening.refuse()

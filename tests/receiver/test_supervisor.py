@@ -20,12 +20,12 @@ from penstock.receiver import (
     ReceiverFailedError,
     ReceiverLaunch,
     SupervisorState,
-    forms,
 )
 from penstock.receiver import launch as launch_module
 from penstock.receiver import supervisor as supervisor_module
 from penstock.receiver.attempt_state import AttemptState, Bounds, RestartRequest
 from penstock.receiver.exit_report import TEXT_LIMIT, ExitReport, error_text
+from penstock.receiver.threaded import ThreadedReceiver
 from penstock.wal import LogFullError
 from penstock.wire.messages import (
     AddBlock,
@@ -111,7 +111,7 @@ def test_stop_slow_receiver_gracefully(run: Run, tracker: Tracker, shared: Share
 def test_a_run_may_take_as_long_as_the_driver_waits_for_what_it_has_in_hand(
     run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forms, "STOP_BOUND_S", 0.1)
+    monkeypatch.setattr(ThreadedReceiver, "STOP_BOUND_S", 0.1)
 
     class InHand:
         def run(self, context: ReceiverContext) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.backoff import Backoff
 from penstock.receiver import PositionChanges, ReceiverStoppedError, RecordTooLargeError
 from penstock.sources._aws import AwsError, Outage, Trouble, meaning_of
-from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
     from penstock.sources.kinesis.receiver import KinesisReceiver
@@ -38,7 +37,6 @@ _MOST_RECORDS = 2000
 
 _SLOWEST_S = 10.0
 _TELL_THROTTLED_S = 60.0
-_STEP_S = 0.5
 _MOST_PART_BYTES = 4 << 20
 _BEHIND = 0.9
 """Part of the retention at which it is said that records are about to be lost."""
@@ -71,10 +69,10 @@ class _Shard:
 class Reading:
     """One start of the receiver. All but `_fetch` runs in its own thread."""
 
-    def __init__(self, receiver: KinesisReceiver) -> None:
+    def __init__(self, receiver: KinesisReceiver, stopped: threading.Event) -> None:
         self._receiver = receiver
         self._what = f"stream {receiver.stream!r}"
-        self._stopped = threading.Event()
+        self._stopped = stopped
         self._outage = Outage(receiver.reportError, f"Kinesis {self._what}")
         self._client: Any = None
         self._arn = ""
@@ -86,20 +84,11 @@ class Reading:
         """Where shards begin that were not read yet; None: at their oldest record."""
         self._shards: dict[str, _Shard] = {}
         self._look_due_s = 0.0
-        self._thread = OwnedThread(self._run, f"kinesis-{receiver.streamId}")
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        left_s = self._receiver._attached().on_stop_left_s
-        while self._thread.is_alive() and left_s() > _STEP_S:
-            self._thread.join(_STEP_S)
 
     # -- what there is ---------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Read until the receiver stops."""
         name = f"penstock-kinesis-{self._receiver.streamId}-calls"
         with (
             suppress(ReceiverStoppedError),

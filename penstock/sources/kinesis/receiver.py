@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
-from penstock.receiver import Receiver, ReceiverContext
-from penstock.sources._aws import REQUIRES, Account, checked_text
+from penstock.receiver import ReceiverContext
+from penstock.sources._aws import Account, AwsReceiver, checked_text
 from penstock.sources._common import Messages
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kinesis._reading import Reading
@@ -41,7 +41,7 @@ class _Position(TypedDict):
     made: int
 
 
-class KinesisReceiver(Receiver):
+class KinesisReceiver(AwsReceiver):
     """Reads all shards of a Kinesis stream and stores the data of their records.
 
     Exactly once: the sequence number of each shard is the stream's position. Records that a
@@ -71,8 +71,8 @@ class KinesisReceiver(Receiver):
         TypeError, ValueError: An argument is not accepted.
     """
 
-    requires = REQUIRES
     _position_type = _Position
+    _reading: Reading | None = None
 
     def __init__(
         self,
@@ -120,23 +120,14 @@ class KinesisReceiver(Receiver):
             raise ValueError(refused("readInterval", readInterval, accepted))
         self.read_interval_s = float(readInterval)
         self.threads = as_count(threads, "threads", "threads", 1)
-        self._reading: Reading | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_reading": None}
 
     def _source_lag_ms(self) -> int | None:
         return None if self._reading is None else self._reading.lag_ms()
 
-    def onStart(self) -> None:
-        """Start the thread that reads."""
-        self._reading = Reading(self)
-        self._reading.start()
-
-    def onStop(self) -> None:
-        """End the threads; all that was stored is durable by now."""
-        if self._reading is not None:
-            self._reading.stop()
+    def _receive(self, context: ReceiverContext) -> bool:
+        self._reading = Reading(self, context.stopped)
+        self._reading.run()
+        return False
 
 
 _log = logging.getLogger("penstock.sources.kinesis")
