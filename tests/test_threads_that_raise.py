@@ -609,16 +609,6 @@ def failing() -> Any:
     return fail
 
 
-def kafka(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.sources.kafka import KafkaReceiver
-
-    receiver = KafkaReceiver(["topic"], {"bootstrap.servers": "127.0.0.1:1", "group.id": "group"})
-    receiver.streamId = 3
-    monkeypatch.setattr(KafkaReceiver, "_run", broken)
-    receiver.onStart()
-    heard.wait_for_hook("penstock-kafka-3")
-
-
 def client_session(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
     from penstock.sources._mqtt_session import MqttSession
     from penstock.sources.mqtt import MqttReceiver
@@ -820,7 +810,6 @@ PLACES: dict[str, Case | None] = {
         "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server
     ),
     "sources/_on_loop.py:Batches.__init__": None,
-    "sources/kafka/receiver.py:KafkaReceiver.onStart": kafka,
     "sources/postgres.py:PostgresReceiver._serve": postgres_status,
     "sources/_redis_stream.py:RedisStreamReceiver._serve": attempt_ends(
         "penstock.sources.redis.RedisStreamReceiver._keep", "penstock-redis-acks-3", redis_stream

@@ -18,6 +18,8 @@ TELL_S = 5.0
 """Wait after which a source that has not ended is named in the log."""
 
 _LOOK_S = 1.0
+_MARGIN_S = 0.5
+"""What is kept of a stop's time, to report a source that does not end before it is given up."""
 _OF_A_START = ("_call", "_stopped", "_interrupting")
 
 
@@ -28,8 +30,8 @@ class ThreadedReceiver(Receiver):
     the receiver is restarted. A thread that does not end in time is left behind and named.
     """
 
-    STOP_BOUND_S: ClassVar[float] = 3.0
-    """How long a source may take to end: less than the supervisor allows `onStop` at least."""
+    STOP_BOUND_S: ClassVar[float | None] = 3.0
+    """How long a source may take to end, less than `onStop` may at least; None: as long as that."""
     _IF_IT_MAY_END: ClassVar[str] = ""
     """What a source that has ended may be told of that, behind it."""
     _tells_of_slow_stop = True
@@ -75,7 +77,7 @@ class ThreadedReceiver(Receiver):
             return
         began_s = time.monotonic()
         said = False
-        while not call.join(min(_LOOK_S, self.STOP_BOUND_S)):
+        while not call.join(min(_LOOK_S, self.STOP_BOUND_S or _LOOK_S)):
             took_s = time.monotonic() - began_s
             bound_s = self._stop_bound_s(took_s)
             if took_s >= bound_s:
@@ -88,6 +90,8 @@ class ThreadedReceiver(Receiver):
 
     def _stop_bound_s(self, took_s: float) -> float:
         """Return how long the source may take to end, which has taken `took_s` seconds by now."""
+        if self.STOP_BOUND_S is None:
+            return took_s + max(0.0, self._attached().on_stop_left_s() - _MARGIN_S)
         return self.STOP_BOUND_S
 
     def _report_held_up(self, what: str, follows: str, call: UserCall) -> None:

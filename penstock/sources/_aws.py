@@ -21,8 +21,6 @@ from penstock.sources._common import Reconnecting, SourceReceiver
 
 _REFUSED_TIMES = 10.0
 _LONGEST_S = 30.0
-_MARGIN_S = 0.5
-"""What is kept of a stop's time, to report calls that do not end before it is given up."""
 _CONNECT_S = 10.0
 _SHOWN = 300
 _ERRORS = 300
@@ -88,9 +86,7 @@ class AwsReceiver(SourceReceiver):
 
     requires = ("boto3",)
     extra = "aws"
-
-    def _stop_bound_s(self, took_s: float) -> float:
-        return took_s + max(0.0, self._attached().on_stop_left_s() - _MARGIN_S)
+    STOP_BOUND_S = None
 
 
 def checked_text(value: Any, name: str, accepted: str, *begins: str) -> str:

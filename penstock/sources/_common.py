@@ -62,7 +62,7 @@ class SourceReceiver(ThreadedReceiver):
 
     extra: ClassVar[str]
     """The extra of ``penstock`` that has what it requires."""
-    STOP_BOUND_S = 4.0
+    STOP_BOUND_S: ClassVar[float | None] = 4.0
 
     def __init__(self, storageLevel: StorageLevel | str) -> None:
         super().__init__(storageLevel)

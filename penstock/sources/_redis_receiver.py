@@ -20,7 +20,7 @@ READ_BYTES = 1 << 19
 MOST_AT_ONCE = 1000
 _ANSWER_S = 10.0
 _CONNECT_S = 10.0
-_WAKES_S = 1.0
+_PATIENCE_S = 3.0
 _URL = (
     "an address such as redis://host:6379/0, rediss://…, valkey://… or unix:///path; what a "
     "password has of : / ? # @ is written as %3A and so on"
@@ -74,10 +74,10 @@ class RedisReceiver(SourceReceiver):
         self._client.connection_pool.disconnect()
 
     def _stop_bound_s(self, took_s: float) -> float:
-        if took_s >= self.STOP_BOUND_S - _WAKES_S:
+        if took_s >= _PATIENCE_S:
             # One that still waits for an answer wakes from that, with an error.
             self._client.connection_pool.disconnect()
-        return self.STOP_BOUND_S
+        return super()._stop_bound_s(took_s)
 
     def _make_client(self) -> Any:
         import redis

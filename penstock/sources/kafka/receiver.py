@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,9 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError
-from penstock.receiver import Receiver, RecordTooLargeError
+from penstock.receiver import ReceiverContext, RecordTooLargeError
+from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.user_calls import UserCall
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka._group_watch import GroupWatch
@@ -33,7 +35,6 @@ from penstock.sources.kafka.errors import KafkaSourceError
 from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
 from penstock.sources.kafka.strategies import as_topics
-from penstock.threads import OwnedThread
 from penstock.worker import collect_less
 
 _POLL_S = 0.2
@@ -43,7 +44,6 @@ _DURABLE_S = 5.0
 to be durable. What was not durable by then comes again."""
 
 _CONNECT_S = 30.0
-_STEP_S = 0.5
 _ASK_S = 5.0
 _PAUSE_S = 0.1
 _REFUSED_S = 2.0
@@ -63,7 +63,7 @@ class _Poison(bytes):
     error: KafkaPoisonError
 
 
-class KafkaReceiver(Receiver):
+class KafkaReceiver(ThreadedReceiver):
     """Joins a consumer group and stores the values of its partitions' records.
 
     The offsets of all partitions become durable together with the records, as the stream's
@@ -95,6 +95,7 @@ class KafkaReceiver(Receiver):
             columns are asked for.
     """
 
+    STOP_BOUND_S = None
     _position_type = dict[str, dict[str, int | str]]
 
     def __init__(
@@ -134,18 +135,16 @@ class KafkaReceiver(Receiver):
         self._reset()
 
     def _reset(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._connected = threading.Event()
-        self._ended = threading.Event()
+        self._is_connected = False
         self._offsets = OffsetLedger(_DURABLE_S)
         self._watch: GroupWatch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("_thread", "_connected", "_ended", "_offsets", "_watch")
+        own = ("_offsets", "_watch")
         return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        super().__setstate__(state)
         self._reset()
 
     # -- life ------------------------------------------------------------------------------------
@@ -154,54 +153,36 @@ class KafkaReceiver(Receiver):
         """Start the thread that connects and receives."""
         if not self._offsets:
             self._offsets.restore(self.lastPosition or {})
-        self._connected = threading.Event()
-        self._ended = threading.Event()
-        self._thread = OwnedThread(
-            partial(self._run, self._connected, self._ended), f"kafka-{self.streamId}"
-        )
-        self._thread.start()
+        self._is_connected = False
+        super().onStart()
 
-    def onStop(self) -> None:
-        """Wait until the last offsets are committed and the member has left the group.
+    def _stop_bound_s(self, took_s: float) -> float:
+        # Until the last offsets are committed and the member has left the group. One that is still
+        # connecting has stored nothing, and ends by itself when it has connected.
+        return super()._stop_bound_s(took_s) if self._is_connected else 0.0
 
-        All that was stored is durable by now: it came with an acknowledgement. A thread that is
-        still connecting has stored nothing, and is not waited for: it ends when it has connected.
-        """
-        if not self._connected.is_set():
-            self._ended.wait(_STEP_S)
-            return
-        while not self._ended.wait(_STEP_S) and self._attached().on_stop_left_s() > _STEP_S:
-            pass
+    def _report_held_up(self, what: str, follows: str, call: UserCall) -> None:
+        if self._is_connected:
+            super()._report_held_up(what, follows, call)
 
-    def _run(self, connected: threading.Event, ended: threading.Event) -> None:
+    def _receive(self, context: ReceiverContext) -> bool:
         # The client's messages are objects that the collector would look through by the thousands.
         collect_less()
-        member: GroupMember | None = None
-        client: DriverClient | None = None
+        what = f"connecting to Kafka at {self.params.servers}"
         try:
-            try:
+            with ExitStack() as closing:
                 client = DriverClient(self.params, _CONNECT_S)
+                closing.callback(client.close)
                 member = self.params.engine.member(
                     self.params, self.topics, self.member, self._offsets, _CONNECT_S
                 )
-            except (ClientError, PenstockError) as error:
-                if self.isStopped():
-                    return
-                self.restart(f"Error connecting to Kafka at {self.params.servers}: {error}", error)
-                return
-            connected.set()
-            try:
-                self._receive(member, client)
-            except (ClientError, PenstockError) as error:
-                if self.isStopped():
-                    return
-                self.restart(f"Error receiving from Kafka: {error}", error)
-        finally:
-            if member is not None:
-                self._end(member)
-            if client is not None:
-                client.close()
-            ended.set()
+                closing.callback(self._end, member)
+                what, self._is_connected = "receiving from Kafka", True
+                self._serve(member, client)
+        except (ClientError, PenstockError) as error:
+            if not self.isStopped():
+                self.restart(f"Error {what}: {error}", error)
+        return False
 
     def _end(self, member: GroupMember) -> None:
         """Commit what is durable, then close."""
@@ -218,7 +199,7 @@ class KafkaReceiver(Receiver):
 
     # -- records ---------------------------------------------------------------------------------
 
-    def _receive(self, member: GroupMember, client: DriverClient) -> None:
+    def _serve(self, member: GroupMember, client: DriverClient) -> None:
         watch = self._watch = GroupWatch(
             self.topics, client, member, self._offsets, self.params.start, self.reportError
         )

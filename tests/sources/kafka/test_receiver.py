@@ -291,7 +291,7 @@ def test_a_stop_does_not_wait_for_a_connection_that_does_not_come(
         with accepted:
             tracker.send(StopReceiver(timeout_s=10 * WAIT_S))
             assert running.join() is None
-        (thread,) = (t for t in threading.enumerate() if t.name.startswith("penstock-kafka-"))
+        (thread,) = (t for t in threading.enumerate() if t.name.endswith("-KafkaReceiver"))
         # It is not left to the tests behind this one.
         thread.join(WAIT_S)
         assert not thread.is_alive()
