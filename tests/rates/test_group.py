@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -197,3 +198,19 @@ def test_what_makes_no_group_is_refused() -> None:
     book.make_group(1, [0])
     with pytest.raises(StreamGraphError, match="stream 0 belongs to another group"):
         book.make_group(1, [1, 0])
+
+
+def test_a_group_follows_its_streams_to_other_numbers() -> None:
+    made = Book(2)
+    group = made.book.make_group(300, [0, 1])
+    made.memories = {5: made.memories[0], 6: made.memories[1]}
+    made.book.renumber({0: 5, 1: 6})
+    assert group.rate.shares == {5: 150, 6: 150}
+
+
+def test_a_group_is_never_without_a_total() -> None:
+    group = Book(2).book.make_group(300, [0, 1])
+    none: Any = None
+    with pytest.raises(ValueError, match="a group needs a total rate"):
+        group.set_rate(none)
+    assert group.rate.total == 300
