@@ -497,9 +497,11 @@ def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
     heard.wait_for_log()
     assert len(told) == 1
     found.close()
-    # Else it would die in the midst of another test.
+    # Else it would die, or asyncio would complain of its tasks, in the midst of another test.
     assert found._thread is not None
     found._thread.join(WAIT_S)
+    del found
+    gc.collect()
     tracker.server.stop()
 
 
