@@ -112,7 +112,7 @@ s3:
 	if [ -x "$(S3)/versitygw" ]; then exit 0; fi; \
 	if command -v go >/dev/null; then \
 	    echo "Building versitygw, an S3 server (about 2 minutes, 300 MB)"; \
-	    if GOBIN="$(S3)/new" nice go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW); \
+	    if GOBIN="$(S3)/new" timeout 600 nice go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW); \
 	    then mv "$(S3)/new/versitygw" "$(S3)/"; exit; fi; \
 	fi; \
 	echo "No versitygw on the PATH and no go 1.25 to build it: the tests with it are skipped." >&2

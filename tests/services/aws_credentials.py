@@ -1,7 +1,8 @@
 """A double of where AWS gives credentials: STS, the metadata of an instance, the agent of a pod.
 
 It speaks their protocols over HTTP, or HTTPS as STS must, and gives what a test says. The server
-that the credentials are for is another one, which checks them.
+that the credentials are for is another one, which checks them. What is given has no session token:
+versitygw refuses those.
 """
 
 from __future__ import annotations
