@@ -475,6 +475,24 @@ def test_a_state_that_came_back_into_memory_may_grow_out_of_it_again(
             undone.close()
 
 
+def test_a_key_that_is_gone_does_not_come_back_from_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 0)
+    state = opened(tmp_path)
+    state.update(gone=1, stays=1)
+    state.save(0, 0)
+    state.close()
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 1 << 30)
+    state = opened(tmp_path, 0, 0)
+    del state["gone"]
+    for number in range(1, 8):
+        state["stays"] = number
+        state.save(number, number)
+    state.close()
+    assert dict(opened(tmp_path, 7, 7)) == {"stays": 7}
+
+
 _WRITER = """
 import os, random, sys
 from penstock.continuous import KeyedState, StatePlace
