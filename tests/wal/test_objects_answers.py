@@ -227,6 +227,37 @@ def test_one_deletion_of_many_is_told_by_its_own_status(
     assert f"As it says (code: {status})" in str(said)
 
 
+def test_what_carries_no_bytes_is_asked_with_less_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a deletion of many, which takes a store as long as bytes do."""
+    asked: list[object] = []
+
+    def answer(store: object, *_: object, **__: object) -> dict[str, list[object]]:
+        asked.append(store)
+        return {"common_prefixes": [], "objects": []}
+
+    def page(store: object, *_: object, **__: object) -> list[object]:
+        asked.append(store)
+        return []
+
+    for name, function in (
+        ("put", answer),
+        ("delete", answer),
+        ("list_with_delimiter", answer),
+        ("list", page),
+    ):
+        monkeypatch.setattr(f"obstore.{name}", function)
+    client = ObjectsClient("patient", S3, "quick")
+    client.create("key", b"data")
+    client.replace("key", b"data")
+    client.delete(["a", "b"])
+    assert asked == ["patient"] * 3
+    asked.clear()
+    client.delete(["a"])
+    client.level("folder")
+    next(client.keys("folder"), None)
+    assert asked == ["quick"] * 3
+
+
 def test_folders_in_which_nothing_is_left_are_not_told(store: Answering) -> None:
     """As of Azure with a hierarchical namespace."""
 
