@@ -34,6 +34,7 @@ class Answering:
 
     Attributes:
         bodies: Bodies for targets in which a text is, before `body`.
+        targets: What was asked for.
     """
 
     def __init__(self) -> None:
@@ -42,12 +43,14 @@ class Answering:
         self.bodies: dict[str, str] = {}
         self.headers: dict[str, str] = {}
         self.asked = 0
+        self.targets: list[str] = []
         answering = self
 
         class Handler(BaseHTTPRequestHandler):
             def answer(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 answering.asked += 1
+                answering.targets.append(self.path)
                 bodies = (body for text, body in answering.bodies.items() if text in self.path)
                 data = next(bodies, answering.body).encode()
                 self.send_response_only(answering.status)
@@ -225,6 +228,15 @@ def test_one_deletion_of_many_is_told_by_its_own_status(
     said = raised(lambda: client.delete(["a", "b"]))
     assert answer_of(said) is answer
     assert f"As it says (code: {status})" in str(said)
+
+
+@pytest.mark.parametrize(("bucket", "is_told"), [(S3, True), (GOOGLE, True), (AZURE, False)])
+def test_where_a_list_begins_is_told_to_the_services_that_know_it(
+    store: Answering, bucket: str, is_told: bool
+) -> None:
+    store.status = 400
+    raised(lambda: list(ObjectsClient.of_bucket(bucket).keys("app", after="app/from-here")))
+    assert ("from-here" in store.targets[0]) is is_told
 
 
 def test_what_carries_no_bytes_is_asked_with_less_patience(monkeypatch: pytest.MonkeyPatch) -> None:
