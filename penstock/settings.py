@@ -344,6 +344,7 @@ class Settings:
     receivers_per_slot: int = _setting(
         "spark.penstock.receivers.perSlot", Whole(minimum=1, unit="receivers"), "1"
     )
+    splits_interval_s: float = _setting("spark.penstock.receiver.splitsInterval", Seconds(), "30s")
     receiver_max_failures: int = _setting(
         "spark.penstock.receiver.maxFailures", Whole(minimum=1, unit="failures"), "10"
     )

@@ -257,6 +257,27 @@ def spark_views(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Pa
     found.stop(WAIT_S)
 
 
+def splits(
+    heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path, *_: object
+) -> None:
+    from penstock.tracker import _splits
+    from tests.tracker.test_splits import OFTEN, Shared, sharing
+
+    monkeypatch.setattr(_splits.SplitStream, "_move", once)
+    with sharing(folder, Shared("a"), 1, 1, settings=OFTEN):
+        once.wait_for_second()
+        heard.wait_for_log()
+
+
+def splits_call(heard: Heard, _once: Once, _monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from tests.tracker.test_splits import OFTEN, Shared, sharing
+
+    source = Shared("a")
+    with sharing(folder, source, 1, 1, settings=OFTEN):
+        source.answer = MemoryError(SAID)
+        heard.wait_for_log()
+
+
 def page(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
     from penstock.monitor.web import server
 
@@ -838,6 +859,8 @@ PLACES: dict[str, Case | None] = {
     "testing/sinks.py:_Process._step": None,
     "threads.py:Repeated.__init__": repeated,
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
+    "tracker/_splits.py:SplitStream.__init__": splits,
+    "tracker/_splits.py:SplitStream._ask": splits_call,
     "tracker/cluster.py:SparkCluster.thread": cluster,
     "blockstore/_readahead.py:_read": None,
     "wal/_objects.py:ObjectAppendFile._make": None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark import cloudpickle
 
+from penstock._arguments import as_count
 from penstock.host.unpicklable import find_unpicklable
 from penstock.tracker.errors import ReceiverPickleError
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from penstock.receiver import Receiver, ReceiverContext
 
 T = TypeVar("T")
+
+MOST_RECEIVERS = 10_000
+"""That one stream may have."""
 
 if TYPE_CHECKING:
     Source = Callable[[], Iterator[T] | AsyncIterator[T]]
@@ -46,6 +50,33 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
     reason = why_unpicklable(receiver)
     if reason:
         raise ReceiverPickleError(stream_id, name, reason)
+
+
+def numbers_of_receivers(
+    receiver: Receiver, wanted: int | None, most: int | None
+) -> tuple[int, int] | None:
+    """Return how many receivers are to share a source, and how many may; None: it is one alone.
+
+    Raises:
+        TypeError: A number is no whole number.
+        ValueError: There is none that is wanted, there are more than there may be, or the receiver
+            declares no splits.
+    """
+    if wanted is None:
+        if most is not None:
+            raise ValueError("maxReceivers needs numReceivers, how many there are at first")
+        return None
+    wanted = as_count(wanted, "numReceivers", "receivers", 1, MOST_RECEIVERS)
+    most = as_count(
+        wanted if most is None else most, "maxReceivers", "receivers", wanted, MOST_RECEIVERS
+    )
+    if receiver.splits is None:
+        raise ValueError(
+            f"numReceivers={wanted} needs a receiver that declares splits(), the parts of its "
+            f"source that receivers share; {receiver._receiver_type()} does not, and each receiver "
+            "would read all of it. Declare splits(), or make a stream for each part and unite them"
+        )
+    return wanted, most
 
 
 def why_unpicklable(thing: Any) -> str:

@@ -253,7 +253,7 @@ class ReceiverStatus:
     Attributes:
         stream_id: Its stream.
         name: ``<type>-<stream id>``.
-        state: ``starting``, ``running`` or ``stopped``.
+        state: ``starting``, ``running``, ``stopped``, or ``idle``, as it has no splits.
         host: Where it runs, or last ran; empty before.
         executor_id: The executor there.
         address: Where its connection to the driver comes from; empty while there is none.

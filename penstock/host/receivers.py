@@ -22,6 +22,7 @@ from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
+from penstock.host.startup_checks import check_cores
 from penstock.receiver import policy_of
 from penstock.tracker import (
     KeptStreamSettings,
@@ -29,6 +30,7 @@ from penstock.tracker import (
     ReceiverState,
     ReceiverTracker,
     ReceiverTrackerEvents,
+    SharedSource,
     SparkCluster,
 )
 from penstock.wal import is_shared
@@ -64,6 +66,7 @@ class HostedReceivers:
         events: Is notified of receivers.
         readings: What they report, and their rates; told by `events`.
         kept: The streams that are read by places.
+        shared: The streams whose receivers share a source.
 
     Attributes:
         tracker: The tracker.
@@ -84,6 +87,7 @@ class HostedReceivers:
         events: ReceiverTrackerEvents,
         readings: ReceiverReadings,
         kept: Mapping[int, KeptStreamSettings] | None = None,
+        shared: Sequence[SharedSource] = (),
     ) -> None:
         self.readings = readings
         self._spark_context = spark_context
@@ -101,6 +105,7 @@ class HostedReceivers:
             events=events,
             clock=clock,
             kept=kept,
+            shared=shared,
         )
         HostedReceivers._made.add(self)
 
@@ -140,7 +145,7 @@ class HostedReceivers:
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""
         waits = self.readings.waits()
-        ledger = self.tracker.ledger
+        ledger, idle = self.tracker.ledger, self.tracker.idle_receivers()
         found = []
         for stream_id, info in sorted(self.tracker.tracking_infos().items()):
             records, blocks = ledger.received(stream_id)
@@ -150,7 +155,7 @@ class HostedReceivers:
                 ReceiverStatus(
                     stream_id,
                     info.name,
-                    _STATES[info.state],
+                    "idle" if stream_id in idle else _STATES[info.state],
                     info.location,
                     info.executor_id,
                     "" if address is None else address_text(*address),
@@ -239,8 +244,23 @@ class HostedReceivers:
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
-        infos = self.tracker.tracking_infos().values()
-        return sum(info.active for info in infos), len(infos)
+        idle = self.tracker.idle_receivers()
+        infos = self.tracker.tracking_infos().items()
+        active = [info.active for stream_id, info in infos if stream_id not in idle]
+        return sum(active), len(active)
+
+    def scale(self, stream_id: int, count: int) -> None:
+        """Have another number of receivers of a stream; returns when that is logged.
+
+        Raises:
+            NotEnoughCoresError: They would hold every core of a local master.
+            IllegalStateError, LedgerWriteError: See `ReceiverTracker.scale`.
+        """
+        idle, splits = self.tracker.idle_receivers(), self.tracker.splits(stream_id)
+        running = sum(one not in idle for one in splits)
+        if self._run.settings.receivers_per_slot == 1 and count > running:
+            check_cores(self._spark_context, self.tracker.tasks - running + count)
+        self.tracker.scale(stream_id, count)
 
     def drain(self, timeout_s: float) -> None:
         """Wait until continuous functions have committed all that came; tell if they have not.

@@ -109,7 +109,7 @@ class Figures(Collector):
         def counter(name: str, what: str) -> CounterMetricFamily:
             return CounterMetricFamily(f"penstock_{name}", what, labels=_STREAM)
 
-        up = gauge("receiver_up", "Whether the receiver runs")
+        up = gauge("receiver_up", "Whether the receiver runs, or has nothing to read")
         attempts = counter("receiver_attempts", "How often the receiver was started")
         records = counter("received_records", "Records that are durable and known to the driver")
         blocks = counter("received_blocks", "The blocks that they are in")
@@ -136,7 +136,7 @@ class Figures(Collector):
         for receiver in receivers:
             name = self._model.application.streams.get(receiver.stream_id, receiver.name)
             labels = [_text(name), str(receiver.stream_id)]
-            up.add_metric(labels, receiver.state == "running")
+            up.add_metric(labels, receiver.state in ("running", "idle"))
             attempts.add_metric(labels, receiver.attempts)
             records.add_metric(labels, receiver.records)
             blocks.add_metric(labels, receiver.blocks)

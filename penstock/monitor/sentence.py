@@ -119,7 +119,11 @@ def _of_batches(facts: Facts) -> list[str]:
 
 
 def _of_stopped(receivers: Sequence[Receiver]) -> list[str]:
-    stopped = [found for found in receivers if found.state != "running" and not stops_again(found)]
+    stopped = [
+        found
+        for found in receivers
+        if found.state not in ("running", "idle") and not stops_again(found)
+    ]
     if not stopped:
         return []
     if len(stopped) > 1:

@@ -71,6 +71,7 @@ file                holds
 `bulk`              bulk calls, cut into pieces
 `framing`           bytes of a source, cut into records
 `assembler`         the open block
+`splits`            the parts of a source that receivers share: their names and positions
 `validation`        the program's own say in which records are taken
 `discards`          records that fit nowhere
 `letters_again`     dead letters that are stored again
@@ -103,6 +104,7 @@ from penstock.receiver.short_forms import (
     as_receiver,
     receiver,
 )
+from penstock.receiver.splits import SplitPositionError, SplitsError
 from penstock.receiver.supervisor import SupervisorState
 
 __all__ = [
@@ -123,6 +125,8 @@ __all__ = [
     "RecordTooLargeError",
     "SharedRateError",
     "SharedRatePlace",
+    "SplitPositionError",
+    "SplitsError",
     "SupervisorState",
     "WhenFull",
     "WithLetters",

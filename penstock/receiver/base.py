@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -125,6 +125,14 @@ class Receiver:
     holds for all rows. Several threads may call it at once. Framed bytes are not accepted with it.
     """
 
+    splits: Callable[[], Iterable[str]] | None = None
+    """If set, a method or function without arguments that returns the names of the parts that the
+    source has: queues, shards, files, topics. The receivers of the stream share them: each split is
+    one receiver's at a time, and its place goes with it. It is called in the driver, at `start` and
+    again every ``spark.penstock.receiver.splitsInterval``: new splits are given to receivers, and
+    those that are gone are taken away. A position is then a dict of places by split: those of the
+    splits that the records are of."""
+
     whenFull: str | None = None
     """What becomes of records that come faster than they pass: ``"block"``, `store` waits;
     ``"dropNew"`` or ``"dropOld"``, they are dropped and counted; ``"spill"``, they wait on this
@@ -139,7 +147,12 @@ class Receiver:
 
     lastPosition: Any = None
     """In `onStart`: the position after the stream's last stored record, or None for a new stream
-    (and for a source that gives no positions)."""
+    (and for a source that gives no positions). With splits, a dict of the places of those that it
+    has; a split that was not read yet is not in it."""
+
+    assignedSplits: tuple[str, ...] = ()
+    """In `onStart`: those of its `splits` that this receiver has. It is stopped and started when
+    they change."""
 
     _position_type: ClassVar[Any] = Any
     """What its positions are, for msgspec: one of another source is refused."""
@@ -345,9 +358,16 @@ class Receiver:
     def _construct(self) -> None:
         """Make, in the executor, what could not be pickled. What it raises is permanent."""
 
-    def _take_position(self, last: bytes | None) -> None:
-        """Set `lastPosition`, which comes as MessagePack."""
-        self.lastPosition = None if last is None else msgspec.msgpack.decode(last)
+    def _take_position(self, last: bytes | None, splits: tuple[str, ...] | None = None) -> None:
+        """Set `lastPosition`, which comes as MessagePack, and the splits that it has."""
+        found = None if last is None else msgspec.msgpack.decode(last)
+        if splits is not None:
+            whole = {} if found is None else found
+            if type(whole) is not dict:
+                raise ForeignPositionError(found, self._receiver_type())
+            found = {split: whole[split] for split in splits if split in whole}
+            self.assignedSplits = splits
+        self.lastPosition = found
         if last is not None:
             try:
                 msgspec.convert(self.lastPosition, self._position_type)
@@ -397,7 +417,7 @@ class ReceiverContext:
     Attributes:
         stream_id: The number of the stream.
         last_position: The position after the stream's last stored record, or None; the source
-            goes on from there.
+            goes on from there. With splits, a dict of their places.
         stopped: Set when a stop or restart begins. A source that waits for something can wait for
             this instead of sleeping: ``ctx.stopped.wait(1)``.
         store: `Receiver.store`. In a coroutine or an async generator it returns at once, and what
@@ -406,6 +426,7 @@ class ReceiverContext:
         discard: `Receiver.discard`; can be awaited as `store`.
         reportError: `Receiver.reportError`.
         listening: `Receiver.listening`.
+        splits: `Receiver.assignedSplits`.
     """
 
     stream_id: int
@@ -416,3 +437,4 @@ class ReceiverContext:
     reportError: Callable[..., None]
     discard: Callable[..., Any] = _not_given
     listening: Callable[..., None] = lambda *addresses: None
+    splits: tuple[str, ...] = ()

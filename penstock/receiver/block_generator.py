@@ -189,6 +189,7 @@ class BlockGeneratorOptions:
         queue_size: Sealed blocks that may wait for the log, and again for the tracker.
         schema: Arrow schema of the records, or None.
         position_bytes: How large a position may be.
+        splits: Those whose places positions are; None: they are not of splits.
         report_bytes: How large the blocks' metadata of one report to the tracker may be.
         validate: Says which records are discarded, see `Receiver.validate`; None: none.
         dead_letter_budget: How much may be discarded until `on_error` is told by a
@@ -205,6 +206,7 @@ class BlockGeneratorOptions:
     schema: pa.Schema | None = None
     validate: Callable[[Any], Any] | None = None
     position_bytes: int = 64 << 10
+    splits: frozenset[str] | None = None
     report_bytes: int = 1 << 20
     dead_letter_budget: RecordBudget | None = None
     pauses_over_budget: bool = False
@@ -311,6 +313,7 @@ class BlockGenerator:
             options.position_bytes,
             self._check_active,
             None if options.validate is None else Validation(options.validate),
+            options.splits,
         )
         self._storing = (
             Storing(*given)

@@ -345,6 +345,7 @@ class ReceiverLaunch:
         host: str,
         *,
         first_block_number: int,
+        splits: tuple[str, ...] | None,
         storage: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         on_error: Callable[[str, BaseException], None],
@@ -355,6 +356,7 @@ class ReceiverLaunch:
             receiver: Whose records it takes.
             host: This host, as Spark names it.
             first_block_number: Of the attempt.
+            splits: That the attempt has; None where its source has none.
             storage: From `open_storage`.
             report: Reports blocks to the tracker; returns once they are in the driver log. Raises
                 `BlocksRefusedError` when asking again does not help, and anything else when it may.
@@ -381,6 +383,7 @@ class ReceiverLaunch:
                 schema=receiver.schema,
                 validate=receiver.validate,
                 position_bytes=min(_POSITION_BYTES, settings.max_frame_bytes // 2),
+                splits=None if splits is None else frozenset(splits),
                 report_bytes=settings.max_frame_bytes // 2,
                 dead_letter_budget=None if budget is None else record_budget(budget),
                 pauses_over_budget=settings.dead_letters_budget_action == "pause",

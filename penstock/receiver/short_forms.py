@@ -11,7 +11,7 @@ import dis
 import functools
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
@@ -24,6 +24,7 @@ from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver
 from penstock.receiver.forms import FunctionReceiver, RunReceiver
 from penstock.receiver.intake import check_policy
+from penstock.receiver.splits import check_splits
 from penstock.receiver.validation import check_validate
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class _Declaration:
     is_reopened: bool = False
     validate: Callable[[Any], Any] | None = None
     when_full: str | None = None
+    splits: Callable[[], Iterable[str]] | None = None
 
 
 class _DeclaresPairs(Protocol):
@@ -159,6 +161,7 @@ def receiver(
     restart: Literal["always"] | None = None,
     validate: Callable[[Any], Any] | None = None,
     whenFull: str | None = None,
+    splits: Callable[[], Iterable[str]] | None = None,
 ) -> _DeclaresPairs: ...
 
 
@@ -173,6 +176,7 @@ def receiver(
     restart: Literal["always"] | None = None,
     validate: Callable[[Any], Any] | None = None,
     whenFull: str | None = None,
+    splits: Callable[[], Iterable[str]] | None = None,
 ) -> Callable[[_Declared], _Declared]: ...
 
 
@@ -188,6 +192,7 @@ def receiver(
     restart: Literal["always"] | None = None,
     validate: Callable[[Any], Any] | None = None,
     whenFull: str | None = None,
+    splits: Callable[[], Iterable[str]] | None = None,
 ) -> Any:
     """Declare how a generator function, or a class with `run`, is to be run as a receiver.
 
@@ -217,6 +222,8 @@ def receiver(
             for which it raises or returns False is discarded and kept as a dead letter; see
             `Receiver.validate`.
         whenFull: What becomes of records that come faster than they pass; see `Receiver.whenFull`.
+        splits: Returns the names of the parts of the source, which the receivers of the stream
+            share; see `Receiver.splits`.
 
     Raises:
         TypeError: An argument is of a type that is not accepted.
@@ -233,10 +240,12 @@ def receiver(
         raise TypeError(refused("preferredLocation", preferredLocation, "a host's name as text"))
     check_validate(validate)
     check_policy(whenFull)
+    check_splits(splits)
     level = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = _Declaration(
         *(schema, level, preferredLocation, positions, finite, restart == "always", validate),
         whenFull,
+        splits,
     )
 
     def declare(declared: _Declared) -> _Declared:
@@ -324,6 +333,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
             source.schema = arrow_schema(source.schema)
         check_validate(source.validate)
         check_policy(source.whenFull)
+        check_splits(source.splits)
         return source
     given = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = getattr(source, _DECLARED, None) or _Declaration()
@@ -333,6 +343,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     made.location = declaration.preferred_location
     made.validate = declaration.validate
     made.whenFull = declaration.when_full
+    made.splits = declaration.splits
     made._is_reliable = declaration.positions
     made.is_finite = declaration.finite
     made.is_reopened = declaration.is_reopened

@@ -49,6 +49,7 @@ from penstock.receiver.door import DoorState, StoreDoor, acknowledge_nothing, wi
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
 from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
+from penstock.receiver.splits import position_of_splits
 from penstock.receiver.validation import InvalidRecordError, Validation
 
 _LEASE_STEP_S = 1.0
@@ -236,6 +237,7 @@ class Storing:
         position_bytes: How large a position may be.
         check_active: Raises when nothing is taken now.
         validation: Says which records are discarded; None: each one is stored.
+        splits: Those whose places positions are; None: they are not of splits.
 
     Attributes:
         came: Set where something is about to be stored for which there was no lease, and by each
@@ -252,8 +254,10 @@ class Storing:
         position_bytes: int,
         check_active: Callable[[], None],
         validation: Validation | None = None,
+        splits: frozenset[str] | None = None,
     ) -> None:
         self._validation = validation
+        self._splits = splits
         self._stream_id = stream_id
         self._assembler = assembler
         self._pipeline = pipeline
@@ -532,6 +536,8 @@ class Storing:
         if position is None:
             return None
         _check_position(position, position)
+        if self._splits is not None:
+            position = position_of_splits(position, self._splits)
         try:
             encoded = encoded_position(position)
         except UnicodeEncodeError:

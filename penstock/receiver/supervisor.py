@@ -359,8 +359,8 @@ class ReceiverSupervisor:
             )
         self._take_rates(answer)
         if self._generator is None:
-            self._make_generator(answer.first_block_number)
-        self._receiver._take_position(answer.last_position)
+            self._make_generator(answer)
+        self._receiver._take_position(answer.last_position, answer.splits)
         # The store may have taken long to open.
         return self._attempt.stop is None
 
@@ -377,11 +377,12 @@ class ReceiverSupervisor:
         self._storage = storage
         return storage
 
-    def _make_generator(self, first_block_number: int) -> None:
+    def _make_generator(self, registered: Registered) -> None:
         generator = self._launch.make_generator(
             self._receiver,
             self._host,
-            first_block_number=first_block_number,
+            first_block_number=registered.first_block_number,
+            splits=registered.splits,
             storage=self._open_storage(),
             report=self._add_blocks,
             on_error=self._push_error,
@@ -517,7 +518,7 @@ class ReceiverSupervisor:
             return request
         records = self._running_generator().statistics().records
         self._failures.note(error, records)
-        is_new = records == 0 and self._receiver.lastPosition is None
+        is_new = records == 0 and self._receiver.lastPosition in (None, {})
         if self._failures.is_enough(error, is_new=is_new):
             times = f", {self._failures.count} times in a row" if self._failures.count > 1 else ""
             self.end(ExitReport(ExitKind.PERMANENT, f"{request.message}{times}", error))

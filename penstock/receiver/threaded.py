@@ -59,6 +59,7 @@ class ThreadedReceiver(Receiver):
             discard=self.discard,
             reportError=self.reportError,
             listening=self.listening,
+            splits=self.assignedSplits,
         )
         self._call = UserCall(
             f"receiver-{self.streamId}-{self._receiver_type()}",

@@ -103,7 +103,11 @@ from penstock.streaming.dstream.arrow_stream import ArrowStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.input_dstream import InputDStream
 from penstock.streaming.dstream.map_with_state import MapWithStateDStream
-from penstock.streaming.dstream.receiver_dstream import RatedDStream, ReceiverDStream
+from penstock.streaming.dstream.receiver_dstream import (
+    RatedDStream,
+    ReceiverDStream,
+    SplitDStream,
+)
 from penstock.streaming.dstream.state import State, StateSpec
 from penstock.streaming.errors import (
     JobGenerationError,
@@ -165,6 +169,7 @@ __all__ = [
     "Sink",
     "SinkError",
     "SparkEndedError",
+    "SplitDStream",
     "State",
     "StateError",
     "StateSavingError",

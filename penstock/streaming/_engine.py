@@ -347,6 +347,14 @@ class StreamingEngine:
         """Return the receivers as they are."""
         return self._receivers.status()
 
+    def splits(self, stream_id: int) -> dict[int, tuple[str, ...] | None]:
+        """Return which splits the receivers have that share a source with this one."""
+        return self._receivers.splits(stream_id)
+
+    def scale(self, stream_id: int, count: int) -> None:
+        """Have another number of receivers share that source; see `SplitDStream.scale`."""
+        self._receivers.scale(stream_id, count)
+
     def epochs(self) -> dict[int, EpochStatus]:
         """Return where the epochs of continuous streams are, by stream."""
         return self._receivers.epochs()

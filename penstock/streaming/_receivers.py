@@ -46,6 +46,7 @@ from penstock.tracker import (
     ReceivedBlockTracker,
     ReceiverTrackingInfo,
     Retention,
+    SharedSource,
 )
 from penstock.tracker.places import CONTINUOUS
 from penstock.wire.messages import (
@@ -149,6 +150,13 @@ class ReceiverSide:
                 for node in nodes
                 if node.continuous is not None
             },
+            shared=[
+                SharedSource(
+                    node.shared_name, tuple(one.stream_id for one in node.siblings), node.receivers
+                )
+                for node in nodes
+                if node.siblings[:1] == (node,)
+            ],
         )
         self.blocks = self.hosted.tracker
 
@@ -226,6 +234,15 @@ class ReceiverSide:
     def status(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are, in the order of their streams."""
         return () if self.hosted is None else self.hosted.status()
+
+    def splits(self, stream_id: int) -> dict[int, tuple[str, ...] | None]:
+        """Return which splits the receivers have that share a source with this one."""
+        return {} if self.hosted is None else self.hosted.tracker.splits(stream_id)
+
+    def scale(self, stream_id: int, count: int) -> None:
+        """See `HostedReceivers.scale`."""
+        assert self.hosted is not None
+        self.hosted.scale(stream_id, count)
 
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""

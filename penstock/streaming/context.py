@@ -34,7 +34,7 @@ from penstock.host.preparation import (
     needed_modules,
     prepare_run,
 )
-from penstock.host.receiver_arguments import check_picklable
+from penstock.host.receiver_arguments import check_picklable, numbers_of_receivers
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import hand_over_storage, read_settings, spark_context_of
@@ -53,8 +53,9 @@ from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_operations import InputOperations, RateOperations
 from penstock.streaming.dstream.input_streams import QueueInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
+from penstock.streaming.dstream.receiver_dstream import ReceiverDStream, SplitDStream
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.listeners.bus import StreamingListenerBus
@@ -336,7 +337,24 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self, receiver: CoroutineSource, name: str | None = None
     ) -> ReceiverDStream[Any]: ...
 
-    def receiverStream(self, receiver: Any, name: str | None = None) -> ReceiverDStream[Any]:
+    @overload
+    def receiverStream(
+        self,
+        receiver: Any,
+        name: str | None = None,
+        *,
+        numReceivers: int,
+        maxReceivers: int | None = None,
+    ) -> SplitDStream[Any]: ...
+
+    def receiverStream(
+        self,
+        receiver: Any,
+        name: str | None = None,
+        *,
+        numReceivers: int | None = None,
+        maxReceivers: int | None = None,
+    ) -> ReceiverDStream[Any] | SplitDStream[Any]:
         """Return the records that a receiver stores.
 
         Args:
@@ -345,20 +363,53 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
                 or a class with `run()`. A copy of it runs in an executor.
             name: The stream's name, see `ReceiverDStream.named`; by default the receiver's type
                 or function.
+            numReceivers: How many receivers share the source, for a receiver that declares `splits`
+                (`penstock.receiver.Receiver`). They are one stream, a `SplitDStream`, whose `scale`
+                changes their number while the context runs. When None one receiver has them all.
+            maxReceivers: How many `scale` may ask for; as many as `numReceivers` by default.
 
         Raises:
             NotAReceiverError: It is none of these.
             TypeError: It is a `Receiver` without one of the methods that it must define.
             ReceiverPickleError: It cannot be sent to an executor; names the variable.
-            ValueError: The name is empty.
+            ValueError: The name is empty, the numbers are no numbers of receivers, or there are
+                several of one that does not declare `splits`.
         """
         from penstock.receiver import as_receiver
 
         adapted = as_receiver(receiver)
         kind = adapted._receiver_type()
+        numbers = numbers_of_receivers(adapted, numReceivers, maxReceivers)
+        if name is not None:
+            check_new_name(self._graph, name, "stream")
         check_picklable(adapted, kind, len(self._graph.inputs))
-        stream = self._received(ReceiverInputDStream(self._graph, adapted, kind))
-        return stream if name is None else stream.named(name)
+        if numbers is None:
+            stream = self._received(ReceiverInputDStream(self._graph, adapted, kind))
+            return stream if name is None else stream.named(name)
+        wanted, most = numbers
+        nodes = tuple(
+            ReceiverInputDStream(self._graph, adapted, f"{kind}/{number}") for number in range(most)
+        )
+        for node in nodes:
+            node.siblings, node.receivers = nodes, wanted
+        shared: SplitDStream[Any] = SplitDStream(self, nodes)
+        return shared if name is None else shared.named(name)
+
+    def splitStream(self, name: str) -> SplitDStream[Any]:
+        """Return the stream of several receivers by its name, for a program that has no handle.
+
+        A context that was recovered from a checkpoint has its streams, and the program that made
+        them did not run.
+
+        Raises:
+            StreamGraphError: There is none of that name.
+        """
+        for node in self._graph.inputs:
+            if not isinstance(node, ReceiverInputDStream) or node.siblings[:1] != (node,):
+                continue
+            if node.shared_name == name:
+                return SplitDStream(self, node.siblings)
+        raise StreamGraphError(f"no stream {name!r} has several receivers of one source")
 
     def _received(self, node: ReceiverInputDStream) -> ReceiverDStream[Any]:
         return ReceiverDStream(self, node)
@@ -552,7 +603,11 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         tasks = sum(node.continuous.parallelism for node in receivers if node.continuous)
         check_application(
             self._sc,
-            len(receivers),
+            sum(
+                node.receivers if node.siblings else 1
+                for node in receivers
+                if node.siblings[:1] in ((), (node,))
+            ),
             HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),

@@ -19,6 +19,7 @@ from penstock.errors import PenstockError, SettingError
 from penstock.host.receiver_arguments import check_picklable
 from penstock.position_changes import StandingPosition
 from penstock.receiver import BlockLogs, ReceiverLaunch, as_receiver
+from penstock.receiver.splits import names_of
 from penstock.settings import Settings
 from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server
 from penstock.wire.messages import (
@@ -100,6 +101,7 @@ class TestDriver:
         self._known: set[str] = set()
         self._position = StandingPosition()
         self._starts = 0
+        self._splits: tuple[str, ...] | None = None
         self._attempt = ""
         self._peer: Peer | None = None
         self._is_held = False
@@ -114,6 +116,9 @@ class TestDriver:
             self._peer = None
         adapted = as_receiver(receiver)
         check_picklable(adapted, type(receiver).__name__, _STREAM)
+        # It is alone, and has them all.
+        kind, splits = adapted._receiver_type(), adapted.splits
+        self._splits = None if splits is None else names_of(kind, splits())
         return ReceiverLaunch(
             stream_id=_STREAM,
             attempt=uuid.uuid4().hex,
@@ -141,7 +146,7 @@ class TestDriver:
             self._starts += 1
             self._attempt = message.attempt
             self.events.append("registered")
-            return Registered(self._starts << 32, self._position.value, None)
+            return Registered(self._starts << 32, self._position.value, None, splits=self._splits)
         if isinstance(message, AddBlock):
             if message.attempt != self._attempt:
                 # Of a process that was killed: the next one has begun without it.

@@ -13,6 +13,8 @@ What must hold:
   is over (`_kept_blocks`).
 - *What is retained holds no one up.* Segments may stay in the receivers' logs after the batches of
   their blocks; they go by age, by size, and at once when the disk runs short (`_retained`).
+- *A split is in one place.* Receivers that share a source have its splits, each one's in the ledger
+  with its position; they change hands only between attempts, which the change fences (`_splits`).
 - *A stream is its name*. Its number is given once, in the driver log, and never to another name;
   what the ledger has of a stream that the program lacks is refused, or given up by name.
 - *Order* (I5). Blocks of a stream stay in the order in which they were accepted. A position counts
@@ -38,7 +40,8 @@ Layout:
 - ``receiver_tracking_info``: the states of a receiver, and what listeners are notified of them.
 - ``_receivers``: all of them, under one lock. ``_receiver_jobs``: the Spark job of each, in a
   thread of its own, whose task is `penstock.receiver.run_receiver`. It is prepared
-  there, and started again. ``_slots``: those whose receivers share one.
+  there, and started again. ``_slots``: those whose receivers share one. ``_splits``: those that
+  share a source.
 - ``_endpoint``: the messages; many `AddBlock` of them as one record of the log, and receivers
   that store dead letters again. ``_control``: what is done with them, and what is said of hosts
   that are out of reach. ``_block_servers``: who serves which host's blocks.
@@ -92,6 +95,7 @@ if TYPE_CHECKING:
     from penstock.tracker.received_block_tracker import LoggedSegment, ReceivedBlockTracker
     from penstock.tracker.receiver_tracker import (
         ReceiverTracker,
+        SharedSource,
         TrackerState,
     )
     from penstock.tracker.receiver_tracking_info import (
@@ -123,6 +127,7 @@ __all__ = [
     "ReceiverTrackerEvents",
     "ReceiverTrackingInfo",
     "Retention",
+    "SharedSource",
     "SparkCluster",
     "StreamsDoNotFitError",
     "TaskEnd",
@@ -158,7 +163,7 @@ _MODULES = {
         "LoggedSegment",
         "ReceivedBlockTracker",
     ],
-    "receiver_tracker": ["ReceiverTracker", "TrackerState"],
+    "receiver_tracker": ["ReceiverTracker", "SharedSource", "TrackerState"],
     "receiver_tracking_info": [
         "ReceiverState",
         "ReceiverTrackerEvents",

@@ -212,7 +212,7 @@ class Control:
             self._replica_hosts.look()
         first, position = registration.first_block_number, registration.last_position
         if rates is None:
-            return Registered(first, position, None)
+            return Registered(first, position, None, splits=registration.splits)
         return Registered(
             first,
             position,
@@ -221,6 +221,7 @@ class Control:
             rates.version,
             rates.is_paused,
             rates.taken_over_version,
+            registration.splits,
         )
 
     def _refusal(self, message: RegisterReceiver) -> str | None:

@@ -20,6 +20,7 @@ Each record says in which version of the format it is written:
 6. The position of a block may be changes of the one before (`penstock.position_changes`).
 7. Epochs of consumers (`EpochEvent`).
 8. Epochs say what time it was, and have no blocks if they have timers alone.
+9. The receivers of a stream have its splits (`SplitsEvent`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 8
+FORMAT = 9
 """The version of the format that is written; it and the ones before are read."""
 
 EVENTS_KIND = 16
@@ -193,6 +194,20 @@ class RetainedReleaseEvent(msgspec.Struct, frozen=True, array_like=True, tag=14)
     segments: tuple[tuple[str, int], ...]
 
 
+class SplitsEvent(msgspec.Struct, frozen=True, array_like=True, tag=17):
+    """Which of its source's splits each receiver has from here on; their positions go with them.
+
+    An attempt of one whose splits change is fenced.
+    """
+
+    streams: tuple[tuple[int, tuple[str, ...] | None], ...]
+    """Of all receivers that share the source; None: it is not wanted."""
+    wanted: int
+    """How many receivers there are to be."""
+    declared: int
+    """How many the program asked for when it was made."""
+
+
 class CheckpointEvent(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """A piece of a checkpoint, which replaces the one before once its last piece is there."""
 
@@ -223,6 +238,7 @@ Event = (
     | ConsumerRemovalEvent
     | PlaceReleaseEvent
     | RetainedReleaseEvent
+    | SplitsEvent
     | CheckpointEvent
 )
 
@@ -315,6 +331,11 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     name: str = ""
     kept: KeptState | None = None
     """None for a stream that batches take."""
+    splits: tuple[str, ...] | None = None
+    """Those that its receiver has; None: it shares no source, or is not wanted."""
+    wanted: int = 0
+    declared: int = 0
+    """As of `SplitsEvent`; 0 where it shares no source."""
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
-from msgspec import structs
+from msgspec import msgpack, structs
 
 from penstock.position_changes import StandingPosition
 from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
@@ -32,6 +33,7 @@ from penstock.tracker._events import (
     Event,
     PlaceReleaseEvent,
     RetainedReleaseEvent,
+    SplitsEvent,
     StreamKeepingEvent,
     StreamNamesEvent,
     block_number,
@@ -71,6 +73,11 @@ class StreamLedger:
     unallocated: dict[int, ReceivedBlockInfo] = field(default_factory=dict)
     kept: KeptBlocks | None = None
     """The blocks of a stream that is read by places; None for one that batches take."""
+    splits: tuple[str, ...] | None = None
+    """The splits that its receiver has; None: it shares no source, or is not wanted."""
+    wanted: int = 0
+    declared: int = 0
+    """As of `SplitsEvent`."""
 
 
 @dataclass(slots=True)
@@ -287,6 +294,8 @@ class LedgerState:
             return self.release_places(event.stream_id, event.before)
         elif isinstance(event, RetainedReleaseEvent):
             self.release_retained(event.segments)
+        elif isinstance(event, SplitsEvent):
+            self.divide(event)
         elif isinstance(event, CheckpointEvent):
             self.take_checkpoint(event)
         else:
@@ -404,6 +413,7 @@ class LedgerState:
         for stream_id in streams:
             stream = self.streams[stream_id]
             stream.position = StandingPosition()
+            stream.splits, stream.wanted, stream.declared = None, 0, 0
             released.extend(stream.unallocated.values())
             stream.unallocated = {}
             if stream.kept is not None:
@@ -412,6 +422,31 @@ class LedgerState:
             for batch in self.batches.values():
                 released.extend(batch.pop(stream_id, ()))
         self._release(released)
+
+    def divide(self, event: SplitsEvent) -> None:
+        """Give receivers their splits, each with its position, and fence those that change.
+
+        The position of a split that no one has stays where it is: the source may have it again.
+        """
+        owners = {split: one for one, splits in event.streams for split in splits or ()}
+        places = {one: self._places(one) for one, _ in event.streams}
+        moved: dict[int, dict[str, Any]] = {one: {} for one in places}
+        for one, found in places.items():
+            for split, place in found.items():
+                moved[owners.get(split, one)][split] = place
+        for stream_id, splits in event.streams:
+            stream = self.streams[stream_id]
+            if splits != stream.splits:
+                stream.splits, stream.newest = splits, ""
+            stream.wanted, stream.declared = event.wanted, event.declared
+            if moved[stream_id] != places[stream_id]:
+                now = moved[stream_id]
+                stream.position = StandingPosition(msgpack.encode(now) if now else None)
+
+    def _places(self, stream_id: int) -> dict[str, Any]:
+        value = self.streams.setdefault(stream_id, StreamLedger()).position.value
+        found = None if value is None else msgpack.decode(value)
+        return found if isinstance(found, dict) else {}
 
     def keep_streams(self, streams: Iterable[tuple[int, str]]) -> None:
         """Let streams be read by places from here on.

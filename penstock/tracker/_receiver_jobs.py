@@ -24,6 +24,7 @@ from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._slots import ReceiverSlot
+from penstock.tracker._splits import SplitStream
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
@@ -93,6 +94,7 @@ class Next(enum.Enum):
     """What to do after a receiver's job ended."""
 
     START_AGAIN = "start again"
+    MOVE = "start again at once"
     DONE = "done"
 
 
@@ -243,6 +245,8 @@ class ReceiverJob:
         following = self._owner.job_ended(self._stream_id, launch.attempt, end, failure)
         if following is Next.DONE or self._stopping.is_set():
             return False
+        if following is Next.MOVE:
+            return True
         delay_s = self._backoff.next_delay_s(self._clock.monotonic_s() - started_s)
         when = f"in {delay_s:.1f} s" if delay_s else "at once"
         self._limited_log.log(f"{self._name} is started again {when}", like="")
@@ -267,6 +271,7 @@ class ReceiverStarts:
         receivers: Receivers,
         listeners: Listeners,
         is_started: Callable[[], bool],
+        splits: Mapping[int, SplitStream],
     ) -> None:
         """Make it.
 
@@ -281,7 +286,9 @@ class ReceiverStarts:
             receivers: The table of receivers.
             listeners: Are notified of receivers.
             is_started: Whether the tracker runs and does not stop yet.
+            splits: Those whose receivers have splits, by stream.
         """
+        self._splits = splits
         self._launches = launches
         self._slotted = slotted
         self._tasks = tasks
@@ -297,7 +304,9 @@ class ReceiverStarts:
         self._hopeless = dict.fromkeys(launches, 0)
 
     def next_launch(self, stream_id: int) -> Launch | None:
-        """Prepare a new attempt; None when the tracker stops."""
+        """Prepare a new attempt, once it has something to read; None when the tracker stops."""
+        if stream_id in self._splits and not self._splits[stream_id].await_turn(stream_id):
+            return None
         if not self._is_started():
             return None
         executors = self._cluster.executors()
@@ -332,6 +341,16 @@ class ReceiverStarts:
 
         It does unless the tracker stops, the receiver ended for good, or it is hopeless.
         """
+        following = self._after_job(stream_id, attempt, end, error)
+        if (splits := self._splits.get(stream_id)) is not None:
+            splits.job_ended(stream_id)
+            if following is Next.DONE:
+                splits.is_over(stream_id, gave_up=error is not None)
+        return following
+
+    def _after_job(
+        self, stream_id: int, attempt: str, end: TaskEnd | None, error: Exception | None
+    ) -> Next:
         trace = text_of_job(error) if error is not None else ""
         stopping = not self._is_started()
         is_spark_over = not stopping and is_end_of_spark(error, trace, self._cluster)
@@ -339,7 +358,7 @@ class ReceiverStarts:
         # A receiver that deregistered has told of its error itself.
         told = (
             bool(trace)
-            and not (stopping or is_spark_over)
+            and not (stopping or is_spark_over or ended.moves)
             and (ended.was_active or not ended.registered)
         )
         info = ended.info
@@ -349,7 +368,7 @@ class ReceiverStarts:
             info = self._receivers.keep_error(stream_id, text, trace)
             self._listeners.error(info)
         if ended.was_active:
-            level = logging.INFO if told or is_spark_over else logging.WARNING
+            level = logging.INFO if told or is_spark_over or ended.moves else logging.WARNING
             _log.log(level, "Receiver %d exited but didn't deregister", stream_id)
             self._listeners.stopped(info)
         # One that has not registered has no files either.
@@ -360,6 +379,8 @@ class ReceiverStarts:
             return Next.DONE
         if stopping or ended.permanent:
             return Next.DONE
+        if ended.moves:
+            return Next.MOVE
         if end is TaskEnd.ENDED and not ended.bounced:
             return Next.DONE
         if self._is_hopeless(stream_id, ended.registered, end, trace):

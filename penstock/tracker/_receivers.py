@@ -23,6 +23,7 @@ from penstock.wire.messages import (
     ReportRateStatus,
     RestartReceiver,
     SealBlock,
+    StopReceiver,
     UpdateRateLimit,
 )
 
@@ -63,6 +64,7 @@ class _Entry:
     is_held: bool = False
     bounces: int = 0
     bounced: bool = False
+    moves: bool = False
     permanent: bool = False
     job_over: bool = False
     ever_registered: bool = False
@@ -82,6 +84,7 @@ class Ended:
         permanent: It must not be started again.
         registered: This attempt had registered.
         disconnected: Its connection is gone too, so nothing of it can arrive any more.
+        moves: It was told to end, to be started again at once.
     """
 
     info: ReceiverTrackingInfo
@@ -90,6 +93,7 @@ class Ended:
     permanent: bool
     registered: bool
     disconnected: bool
+    moves: bool
 
 
 class Receivers:
@@ -193,7 +197,7 @@ class Receivers:
             entry = self._entries[stream_id]
             entry.info = entry.info.schedule(attempt, locations)
             entry.peer = None
-            entry.bounced = False
+            entry.bounced = entry.moves = False
             entry.job_over = False
             entry.ever_registered = False
             entry.cleanups.clear()
@@ -213,6 +217,7 @@ class Receivers:
                 entry.permanent,
                 entry.ever_registered,
                 (stream_id, attempt) not in self._connections.values(),
+                entry.moves,
             )
 
     # -- messages ------------------------------------------------------------------------------
@@ -430,6 +435,30 @@ class Receivers:
     def restart(self, stream_id: int, reason: str) -> bool:
         """Have a receiver stop and start again in its process; False when none is connected."""
         return self.send(stream_id, RestartReceiver(reason))
+
+    def move(self, stream_id: int, timeout_s: float) -> bool:
+        """Have an attempt end within a time, to be started again; False when none is connected."""
+        with self._lock:
+            entry = self._entries[stream_id]
+            if entry.job_over:
+                return False
+            entry.moves = True
+            peer = entry.peer
+        if peer is None:
+            return False
+        peer.send(StopReceiver(timeout_s=timeout_s))
+        return True
+
+    def park(self, stream_id: int) -> None:
+        """Take nothing of a receiver's last attempt any more: its job is over."""
+        with self._lock:
+            entry = self._entries[stream_id]
+            entry.info = replace(entry.info, attempt="")
+
+    def is_connected(self, stream_id: int) -> bool:
+        """Whether any attempt of a receiver has a connection."""
+        with self._lock:
+            return any(stream == stream_id for stream, _ in self._connections.values())
 
     def seal(self, stream_id: int) -> bool:
         """Have a receiver seal its open block; False when none is connected."""

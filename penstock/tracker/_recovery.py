@@ -80,6 +80,9 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             stream.position_number,
             stream.name,
             None if stream.kept is None else _kept_state(stream.kept),
+            stream.splits,
+            stream.wanted,
+            stream.declared,
         )
         for stream_id, stream in state.streams.items()
     )
@@ -276,6 +279,9 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
             stream.position_number,
             stream.name,
             kept=None if stream.kept is None else _kept_blocks(stream.kept),
+            splits=stream.splits,
+            wanted=stream.wanted,
+            declared=stream.declared,
         )
     for attempt in part.attempts:
         state.attempts[attempt.attempt] = AttemptLedger(

@@ -26,6 +26,7 @@ from penstock.tracker._events import (
     CheckpointEvent,
     Event,
     RetainedReleaseEvent,
+    SplitsEvent,
     StreamKeepingEvent,
     StreamNamesEvent,
     StreamRemovalEvent,
@@ -86,10 +87,12 @@ class AttemptRegistration:
     Attributes:
         first_block_number: It numbers its blocks from here, one by one.
         last_position: The last durable position of the stream (MessagePack), or None.
+        splits: The splits that it has; None where its source has none.
     """
 
     first_block_number: int
     last_position: bytes | None
+    splits: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -474,7 +477,26 @@ class ReceivedBlockTracker:
                 raise LedgerError(f"attempt {attempt} of stream {stream_id} was replaced or ended")
             else:
                 counter = known.counter
-            return AttemptRegistration(BlockNumbers.first_number(counter), stream.position.value)
+            first = BlockNumbers.first_number(counter)
+            return AttemptRegistration(first, stream.position.value, stream.splits)
+
+    def splits(self, streams: Sequence[int]) -> SplitsEvent:
+        """Return which splits the receivers have that share a source."""
+        with self._state_lock:
+            found = [(one, self._state.streams[one]) for one in streams]
+            first = found[0][1]
+            return SplitsEvent(
+                tuple((one, stream.splits) for one, stream in found), first.wanted, first.declared
+            )
+
+    def divide(self, splits: SplitsEvent) -> None:
+        """Give receivers that share a source its splits, and fence those whose splits change.
+
+        Raises:
+            LedgerWriteError: When the driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            self._commit(f"the splits of {len(splits.streams)} receivers", [splits])
 
     def end_attempt(self, attempt: str) -> None:
         """Say that the attempt's process is gone for good: it adds no more, its files are left."""

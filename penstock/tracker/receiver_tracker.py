@@ -9,10 +9,11 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
 from penstock._setting_values import wait_for_lost_blocks_s
@@ -33,6 +34,7 @@ from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, Restart
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot, slots_of
+from penstock.tracker._splits import SplitStream
 from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation
 from penstock.tracker.errors import (
     LedgerWriteError,
@@ -59,6 +61,8 @@ _log = logging.getLogger("penstock.tracker")
 
 _CANCEL_S = 10.0
 _LOOK_S = 0.25
+_SPARK_IS_GONE = (Py4JError, AttributeError, OSError)
+"""What calls of a context raise that was stopped, or whose JVM is gone."""
 _PLACED_S = 10.0
 """How long tasks of a continuous stream wait for its receiver, to run beside it."""
 
@@ -76,6 +80,21 @@ class SendRates(Protocol):
         is_paused: bool = False,
         takes_over: bool = False,
     ) -> int: ...
+
+
+@dataclass(frozen=True)
+class SharedSource:
+    """A stream whose receivers share a source that has splits.
+
+    Attributes:
+        name: Its name.
+        streams: The ledger's streams of its receivers, of which each has one.
+        receivers: How many the program asks for.
+    """
+
+    name: str
+    streams: tuple[int, ...]
+    receivers: int
 
 
 class TrackerState(enum.Enum):
@@ -112,6 +131,7 @@ class ReceiverTracker:
         events: ReceiverTrackerEvents,
         clock: Clock | None = None,
         kept: Mapping[int, KeptStreamSettings] | None = None,
+        shared: Sequence[SharedSource] = (),
     ) -> None:
         """Make a tracker; nothing happens before `start`.
 
@@ -125,6 +145,7 @@ class ReceiverTracker:
             events: Is notified of receivers.
             clock: Time.
             kept: The streams that are read by places; batches take the blocks of all others.
+            shared: The streams whose receivers share a source.
         """
         self._cluster = cluster
         self._receiver_objects = {stream_id: found[0] for stream_id, found in receivers.items()}
@@ -181,6 +202,14 @@ class ReceiverTracker:
         self._jobs: list[ReceiverJob] = []
         self._slots = self._make_slots()
         self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
+        sharing = {one for source in shared for one in source.streams}
+        alone = [
+            SharedSource(name, (stream_id,), 1)
+            for stream_id, (receiver, name) in receivers.items()
+            if receiver.splits is not None and stream_id not in sharing
+        ]
+        self._split_streams = [self._make_splits(source) for source in (*shared, *alone)]
+        self._splits = {one: found for found in self._split_streams for one in found.streams}
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
         self._operations = {
@@ -247,6 +276,8 @@ class ReceiverTracker:
                     "%d blocks of batches that an earlier run did not finish are processed again",
                     again,
                 )
+            for splits in self._split_streams:
+                splits.start()
             self._listen()
             self.start_all_receivers()
         except BaseException:
@@ -275,6 +306,8 @@ class ReceiverTracker:
                 self._block_servers.stop(self._logs.go_with_application)
                 endpoint.stop()
         finally:
+            for splits in self._split_streams:
+                splits.join(timeout_s)
             self.ledger.close()
             self._shared_logs.close(timeout_s)
 
@@ -297,6 +330,8 @@ class ReceiverTracker:
             jobs = list(self._jobs)
         for job in jobs:
             job.stop()
+        for splits in self._split_streams:
+            splits.stop()
         self._replica_hosts.stop()
         patience_s = timeout_s if graceful else min(timeout_s, 10.0)
         end_s = time.monotonic() + patience_s
@@ -481,7 +516,64 @@ class ReceiverTracker:
         """How many Spark tasks the receivers are, and the functions of continuous streams."""
         slotted = sum(len(slot.streams) for slot in self._slots.values())
         functions = sum(found.parallelism for found in self._operations.values())
-        return len(self._receiver_objects) - slotted + len(self._slots) + functions
+        idle = 0 if self._slots else len(self.idle_receivers())
+        return len(self._receiver_objects) - slotted + len(self._slots) + functions - idle
+
+    # -- splits --------------------------------------------------------------------------------
+
+    def _make_splits(self, source: SharedSource) -> SplitStream:
+        return SplitStream(
+            source.name,
+            source.streams,
+            self._receiver_objects[source.streams[0]],
+            source.receivers,
+            ledger=self.ledger,
+            receivers=self._receivers,
+            settings=self._settings,
+            clock=self._clock,
+            cancel=self._cancel_receiver,
+            room=lambda: self._room_of(source.streams),
+        )
+
+    def _cancel_receiver(self, stream_id: int) -> None:
+        with self._lock:
+            jobs = [job for job in self._jobs if job.stream_id == stream_id]
+        for job in jobs:
+            job.cancel()
+
+    def _room_of(self, streams: Sequence[int]) -> int | None:
+        """Return for how many receivers of a stream there are slots, beside one for batches."""
+        if self._slots or self._cluster.is_local:
+            return None
+        idle = self.idle_receivers()
+        own = sum(one not in idle for one in streams)
+        try:
+            return self._cluster.slots() - 1 - (self.tasks - own)
+        except _SPARK_IS_GONE:
+            return None
+
+    def idle_receivers(self) -> frozenset[int]:
+        """Return the streams whose receivers do not run, as they have no splits."""
+        return frozenset(one for found in self._split_streams for one in found.idle)
+
+    def scale(self, stream_id: int, count: int) -> None:
+        """Have another number of receivers of a stream; returns when that is logged.
+
+        Args:
+            stream_id: Any of its streams in the ledger.
+            count: How many.
+
+        Raises:
+            IllegalStateError: The tracker does not run.
+            LedgerWriteError: It could not be logged.
+        """
+        if not self._is_started():
+            raise IllegalStateError("the number of receivers changes while the streams run only")
+        self._splits[stream_id].scale(count)
+
+    def splits(self, stream_id: int) -> dict[int, tuple[str, ...] | None]:
+        """Return which splits the receivers of a stream have."""
+        return self._splits[stream_id].splits
 
     def _make_slots(self) -> dict[int, ReceiverSlot]:
         """Make the slots that several receivers share."""
@@ -545,6 +637,7 @@ class ReceiverTracker:
             receivers=self._receivers,
             listeners=self._listeners,
             is_started=self._is_started,
+            splits=self._splits,
         )
         settings = self._settings
         with self._lock:
@@ -625,7 +718,8 @@ class ReceiverTracker:
             if self._state is TrackerState.STARTED and not self._jobs:
                 return self.tasks  # Executors are waited for.
             jobs = list(self._jobs)
-        alive = {job.stream_id for job in jobs if job.is_alive}
+        idle = self.idle_receivers()
+        alive = {job.stream_id for job in jobs if job.is_alive and job.stream_id not in idle}
         for slot in self._slots.values():
             if slot.is_alive or not alive.isdisjoint(slot.streams):
                 alive = alive.difference(slot.streams[1:]) | {slot.streams[0]}

@@ -726,6 +726,8 @@ class Registered(msgspec.Struct, frozen=True, tag=True):
     """Whether nothing is to pass at all, until an update."""
     taken_over_version: int = 0
     """As of `UpdateRateLimit`."""
+    splits: tuple[str, ...] | None = None
+    """The splits that the attempt has; None where its source has none."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

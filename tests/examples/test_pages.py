@@ -215,7 +215,7 @@ def test_a_call_that_does_not_fit_is_found() -> None:
 def test_the_receivers_in_the_page_on_writing_them_are_receivers() -> None:
     shown: dict[str, Any] = {}
     for block in blocks_of("writing-receivers"):
-        if "ssc.run()" not in block:
+        if "StreamingContext(" not in block:
             exec(block, shown)
     for name in ("load_average", "ticks", "webhook", "first", "second", "file_lines", "sensors"):
         as_receiver(shown[name])
@@ -252,6 +252,7 @@ def test_the_programs_of_the_pages_run(
             "5140": str(datagrams),
             '"/var/log/app.log"': repr(str(log)),
             '"/var/lib/app"': repr(str(tmp_path / f"{page}-checkpoint")),
+            '"/var/lib/orders"': repr(str(tmp_path / f"{page}-orders")),
         }
         files.append(tmp_path / f"{page}.json")
         plan = {

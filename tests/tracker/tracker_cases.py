@@ -21,6 +21,7 @@ from penstock.tracker import (
     ReceivedBlockTracker,
     ReceiverTracker,
     ReceiverTrackingInfo,
+    SharedSource,
     TaskEnd,
     TaskLocation,
     open_ledger,
@@ -307,6 +308,7 @@ def make_tracker(
     settings: Settings = QUICK,
     remove_files: bool = False,
     kept: Mapping[int, KeptStreamSettings] | None = None,
+    shared: Sequence[SharedSource] = (),
 ) -> ReceiverTracker:
     receivers = receivers or {0: (Source(), "Source")}
     return ReceiverTracker(
@@ -318,6 +320,7 @@ def make_tracker(
         logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=remove_files),
         events=events,
         kept=kept,
+        shared=shared,
     )
 
 

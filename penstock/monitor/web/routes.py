@@ -238,7 +238,7 @@ def ready(model: Model) -> Answer:
     elif not model.has_looked:
         reasons.append("the streams have only just started")
     for receiver in model.receivers():
-        if receiver.state != "running":
+        if receiver.state not in ("running", "idle"):
             why = f": {receiver.last_error.splitlines()[0][:200]}" if receiver.last_error else ""
             reasons.append(f"{receiver.name} does not run{why}")
         elif again := stops_again(receiver):

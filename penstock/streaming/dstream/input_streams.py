@@ -174,6 +174,8 @@ class ReceiverInputDStream(InputDStream):
         is_named: Whether the program gave the name.
         rate: What is known of its rate: plain values, of the context's `RateBook`.
         continuous: What its blocks are given to as they come; None: batches take them.
+        siblings: The nodes of all receivers that share the source; none: it has it for itself.
+        receivers: How many of them the program asks for.
     """
 
     is_received = True
@@ -181,6 +183,8 @@ class ReceiverInputDStream(InputDStream):
     transient = ("_empty",)
     # Of the class: nodes of older checkpoints have none.
     continuous: ContinuousOperation | None = None
+    siblings: tuple[ReceiverInputDStream, ...] = ()
+    receivers = 1
 
     def __init__(self, graph: DStreamGraph, receiver: Receiver, name: str) -> None:
         super().__init__(graph)
@@ -201,6 +205,11 @@ class ReceiverInputDStream(InputDStream):
         check_new_name(self.graph, name, "stream")
         self.name = name
         self.is_named = True
+
+    @property
+    def shared_name(self) -> str:
+        """The name of a stream whose receivers share its source."""
+        return self.name.rpartition("/")[0]
 
     def set_continuous(self, operation: ContinuousOperation) -> None:
         """Give its blocks to a function as they come.

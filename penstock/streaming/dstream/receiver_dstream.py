@@ -1,13 +1,19 @@
-"""`ReceiverDStream`: the stream of a receiver, whose rate a program can set and see."""
+"""`ReceiverDStream`: the stream of a receiver, whose rate a program can set and see.
+
+`SplitDStream`: that of several receivers, whose number it can.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from penstock._arguments import as_count
 from penstock.continuous import ContinuousOperation, Sink, Watermark
+from penstock.errors import IllegalStateError
 from penstock.host.continuous_arguments import check_operation
 from penstock.rates.decision import StreamRate
+from penstock.streaming.dstream.derived_streams import UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.stream_handle import T_co
@@ -162,3 +168,70 @@ class ReceiverDStream(RatedDStream[T_co]):
             ValueError: It is not one rate above 0.
         """
         self._ssc._rates.set_byte_rate(self.stream_id, rate)
+
+
+class SplitDStream(DStream[T_co]):
+    """The records of several receivers that share a source: each has some of its splits.
+
+    The records of a split are in order, but for a batch in which it moved from one receiver to
+    another: that one has two parts of it, in any order.
+    """
+
+    def __init__(self, ssc: StreamingContext, nodes: Sequence[ReceiverInputDStream]) -> None:
+        super().__init__(ssc, UnionDStream(nodes))
+        self._inputs = tuple(nodes)
+
+    @property
+    def name(self) -> str:
+        """Its name, or the type or function of its receiver."""
+        return self._inputs[0].shared_name
+
+    @property
+    def members(self) -> tuple[ReceiverDStream[T_co], ...]:
+        """A stream for each of its most receivers, as for `rateGroup`; named ``<name>/<number>``.
+
+        Those without splits do not run.
+        """
+        return tuple(ReceiverDStream(self._ssc, node) for node in self._inputs)
+
+    @property
+    def splits(self) -> dict[int, tuple[str, ...]]:
+        """Which splits the receivers have, by stream number; empty while the context does not run.
+
+        Only those that run are in it.
+        """
+        engine = self._ssc._engine
+        found = {} if engine is None else engine.splits(self._inputs[0].stream_id)
+        return {stream_id: splits for stream_id, splits in found.items() if splits}
+
+    def named(self, name: str) -> SplitDStream[T_co]:
+        """Name the stream, as `ReceiverDStream.named`; return it."""
+        for number, node in enumerate(self._inputs):
+            node.set_name(f"{name}/{number}")
+        return self
+
+    def scale(self, numReceivers: int) -> None:
+        """Have another number of receivers, while the context runs.
+
+        Returns when that is in the driver's log, so that it holds after a crash, too. Splits are
+        then divided evenly with as few moves as possible: receivers that gain or lose any are
+        stopped, store what they have, and start with the positions of theirs. The others go on.
+
+        Args:
+            numReceivers: From 1 to the `maxReceivers` of the stream. Receivers for which there is
+                no split do not run.
+
+        Raises:
+            TypeError, ValueError: It is no such number.
+            IllegalStateError: The context does not run.
+            NotEnoughCoresError: They would hold every core of a local master.
+            LedgerWriteError: The driver's log did not take it; nothing was changed.
+        """
+        count = as_count(numReceivers, "numReceivers", "receivers", 1, len(self._inputs))
+        engine = self._ssc._engine
+        if engine is None:
+            raise IllegalStateError(
+                "scale() changes the number of receivers while the context runs; before, "
+                "numReceivers=... of receiverStream says how many there are"
+            )
+        engine.scale(self._inputs[0].stream_id, count)

@@ -47,7 +47,7 @@ class Row {
     set(this.name, found.name);
     set(this.host, found.host ? `${found.host}, executor ${found.executor}` : "");
     set(this.cells[1], isRunning ? "ACTIVE" : found.state.toUpperCase());
-    this.cells[1].className = isRunning ? "good" : "bad";
+    this.cells[1].className = isRunning ? "good" : found.state === "idle" ? "" : "bad";
     set(this.cells[2], count(found.recordsPerSecond));
     set(this.cells[3], found.limitPerSecond === null ? "no limit" : `${count(found.limitPerSecond)} (${found.limitBy})`);
     set(this.waits, found.waitsFor ?? (isRunning ? "not known yet" : ""));
@@ -89,7 +89,7 @@ function set(place, text) {
 }
 
 function isWrong(found) {
-  return found.state !== "running" || found.troubles.length > 0;
+  return !["running", "idle"].includes(found.state) || found.troubles.length > 0;
 }
 
 function wrong(found) {

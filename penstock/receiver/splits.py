@@ -1,0 +1,104 @@
+"""Splits: the parts of a source that several receivers of one stream share.
+
+A receiver that declares `splits` is asked for their names in the driver, and each of the stream's
+receivers is given some. Who has which is the driver's to say: see `penstock.tracker._splits`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from penstock._arguments import refused
+from penstock.errors import PenstockError
+from penstock.position_changes import PositionChanges
+
+MOST_SPLITS = 100_000
+_MOST_TOLD = 5
+_ACCEPTED = "a method or function without arguments that returns the names of the splits as texts"
+
+
+class SplitsError(PenstockError):
+    """What `splits` raised or returned is no list of the source's splits.
+
+    Attributes:
+        receiver: The receiver's type or function.
+    """
+
+    def __init__(self, receiver: str, reason: str) -> None:
+        super().__init__(
+            f"splits() of {receiver} {reason}: it is called in the driver and returns the names of "
+            'all splits of the source, each once, such as ["orders-0", "orders-1"]'
+        )
+        self.receiver = receiver
+
+
+class SplitPositionError(PenstockError, ValueError):
+    """A position is not one of the splits that its receiver has.
+
+    Attributes:
+        position: The position.
+    """
+
+    def __init__(self, position: object, splits: tuple[str, ...]) -> None:
+        names = sorted(splits)
+        more = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
+        super().__init__(
+            f"position={position!r:.200} is not accepted: of a receiver with splits it is a dict "
+            "of places by split, such as {split: offset}, for splits that it has now: "
+            f"{', '.join(names[:_MOST_TOLD])}{more}"
+        )
+        self.position = position
+
+
+def check_splits(splits: Any) -> None:
+    """Check that `splits` can be called without arguments, and that a call runs it.
+
+    Raises:
+        TypeError: It cannot.
+    """
+    if splits is None:
+        return
+    if not callable(splits):
+        raise TypeError(refused("splits", splits, _ACCEPTED))
+    if inspect.iscoroutinefunction(splits) or inspect.isasyncgenfunction(splits):
+        raise TypeError(refused("splits", splits, f"{_ACCEPTED}, that is not async"))
+    try:
+        inspect.signature(splits).bind()
+    except ValueError:
+        return  # A builtin that does not tell.
+    except TypeError:
+        raise TypeError(refused("splits", splits, _ACCEPTED)) from None
+
+
+def names_of(receiver: str, answer: object) -> tuple[str, ...]:
+    """Return what `splits` returned, checked.
+
+    Raises:
+        SplitsError: It is no list of names.
+    """
+    if isinstance(answer, (str, bytes)) or not isinstance(answer, Iterable):
+        raise SplitsError(receiver, f"returned {answer!r:.100}")
+    names: list[str] = []
+    for name in answer:
+        if type(name) is not str or not name:
+            raise SplitsError(receiver, f"named a split {name!r:.100}, which is no text")
+        names.append(name)
+        if len(names) > MOST_SPLITS:
+            raise SplitsError(receiver, f"named more than {MOST_SPLITS:,} splits")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SplitsError(receiver, f"named {twice!r:.100} twice")
+    return tuple(names)
+
+
+def position_of_splits(position: Any, splits: frozenset[str]) -> PositionChanges:
+    """Return the places of splits as changes of the last position.
+
+    Raises:
+        SplitPositionError: It is something else, or of a split that is another receiver's.
+    """
+    if not isinstance(position, dict) or not splits.issuperset(position):
+        raise SplitPositionError(position, tuple(splits))
+    return PositionChanges(position)

@@ -1,0 +1,164 @@
+"""Receivers that share a source: they, executors and the driver are killed while it scales."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.system.leftovers import await_that, command_of, is_running, parent_of
+from tests.system.running import WAIT_S
+from tests.system.splits_program import MOST, SPLITS
+
+pytestmark = [pytest.mark.slow, pytest.mark.long]
+
+
+class Program:
+    """The driver, which is killed and started again."""
+
+    def __init__(self, folder: Path, master: str, last: int) -> None:
+        self.folder, self.master, self.last = folder, master, last
+        for name in ("pids", "batches"):
+            (folder / name).mkdir()
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.system.splits_program"),
+                *(str(self.folder), self.master, str(self.last)),
+            ],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(self.folder / "stderr", "a"),  # noqa: SIM115
+            text=True,
+            start_new_session=True,
+        )
+        self.read("started")
+
+    def read(self, word: str) -> None:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        assert line == word, (line, (self.folder / "stderr").read_text()[-5000:])
+
+    def scale(self, count: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        self.read("scaled")
+
+    def receivers(self) -> list[int]:
+        pids = (int(path.name) for path in (self.folder / "pids").iterdir())
+        return [pid for pid in pids if is_running(pid)]
+
+    def kill_receiver(self, chance: random.Random) -> None:
+        if found := self.receivers():
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(found), signal.SIGKILL)
+
+    def kill_executor(self, chance: random.Random) -> None:
+        found = set()
+        for pid in self.receivers():
+            with suppress(OSError, ValueError, IndexError):
+                while pid > 1 and "CoarseGrainedExecutorBackend" not in command_of(pid):
+                    pid = parent_of(pid)
+                found.add(pid)
+        if found - {0, 1}:
+            with suppress(ProcessLookupError):
+                os.kill(chance.choice(sorted(found - {0, 1})), signal.SIGKILL)
+
+    def kill_driver(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.start()
+
+    def seen(self) -> dict[str, list[tuple[int, str]]]:
+        """Return by split what batches had: numbers, and who stored them."""
+        found = defaultdict(list)
+        for path in sorted((self.folder / "batches").iterdir(), key=lambda path: float(path.name)):
+            for line in path.read_text().splitlines():
+                split, number, start = line.split()
+                found[split].append((int(number), start))
+        return found
+
+    def violations(self) -> str:
+        path = self.folder / "violations"
+        return path.read_text() if path.exists() else ""
+
+    def stop(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(WAIT_S) == 0, (self.folder / "stderr").read_text()[-5000:]
+
+
+@contextmanager
+def program(folder: Path, master: str, last: int) -> Iterator[Program]:
+    made = Program(folder, master, last)
+    try:
+        yield made
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(made.process.pid, signal.SIGKILL)
+        made.process.wait()
+        for pid in made.receivers():
+            await_that("the end of receivers", lambda pid=pid: not is_running(pid), WAIT_S)
+
+
+def check(running: Program) -> None:
+    """Check that each number was seen once, and each split in one place at a time."""
+    seen = running.seen()
+    assert {split: sorted(number for number, _ in found) for split, found in seen.items()} == {
+        f"q{number}": list(range(running.last)) for number in range(SPLITS)
+    }
+    for found in seen.values():
+        starts = [start for _, start in sorted(found)]
+        # Who has lost a split stores none of it any more.
+        runs = [start for at, start in enumerate(starts) if at == 0 or starts[at - 1] != start]
+        assert len(runs) == len(set(runs))
+    assert running.violations() == ""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("master", "cycles", "seed"),
+    [
+        ("local[6]", 12, 1),
+        pytest.param("local[6]", 60, 2, marks=pytest.mark.exhaustive),
+        pytest.param("local-cluster[3,2,1024]", 30, 3, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_kills_and_scales_lose_and_double_nothing_and_no_split_is_in_two_places(
+    tmp_path: Path, master: str, cycles: int, seed: int
+) -> None:
+    chance = random.Random(seed)
+    with program(tmp_path, master, 100 * cycles) as running:
+        for cycle in range(cycles):
+            time.sleep(chance.uniform(0.1, 1.5))
+            kind = chance.random()
+            if cycle % 15 == 7:
+                running.kill_driver()
+            elif kind < 0.55:
+                running.scale(chance.randint(1, MOST))
+            elif kind < 0.8 or master.startswith("local["):
+                running.kill_receiver(chance)
+            else:
+                running.kill_executor(chance)
+        total = SPLITS * running.last
+        await_that(
+            "all records",
+            lambda: sum(map(len, running.seen().values())) >= total,
+            WAIT_S,
+            lambda: str({split: len(found) for split, found in running.seen().items()}),
+        )
+        running.stop()
+        check(running)

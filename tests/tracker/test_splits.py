@@ -1,0 +1,517 @@
+"""The splits of a source, and the receivers that share it; a test plays the receivers."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.position_changes import PositionChanges, encoded_position
+from penstock.receiver import SplitsError
+from penstock.settings import Settings
+from penstock.tracker import (
+    ExecutorLocation,
+    ReceivedBlockTracker,
+    ReceiverTracker,
+    SharedSource,
+    TaskEnd,
+)
+from penstock.tracker import _splits as module
+from penstock.tracker._events import SplitsEvent
+from penstock.tracker._splits import divided
+from penstock.wire.messages import Ok, Refused, Registered, StopReceiver
+from tests.system.leftovers import await_that
+from tests.tracker.ledger_cases import LOG_OPTIONS, add, block
+from tests.tracker.tracker_cases import (
+    QUICK,
+    WAIT_S,
+    Attempt,
+    Events,
+    Source,
+    ThreadCluster,
+    make_tracker,
+)
+
+# -- how they are divided ------------------------------------------------------------------------
+
+
+def test_splits_are_divided_evenly_and_in_order() -> None:
+    now = dict.fromkeys(range(4))
+    assert divided("abcde", now, 2) == {0: ("a", "b", "c"), 1: ("d", "e"), 2: None, 3: None}
+    assert divided("ab", now, 3) == {0: ("a",), 1: ("b",), 2: (), 3: None}
+    assert divided("", now, 2) == {0: (), 1: (), 2: None, 3: None}
+
+
+def test_one_more_receiver_takes_from_those_that_have_too_many_and_no_one_else_changes() -> None:
+    now = {0: ("a", "b"), 1: ("c", "d"), 2: ("e",), 3: None}
+    assert divided("abcde", now, 4) == {0: ("a", "b"), 1: ("c",), 2: ("e",), 3: ("d",)}
+
+
+def test_one_receiver_less_gives_its_splits_to_the_others() -> None:
+    now = {0: ("a", "b"), 1: ("c", "d"), 2: ("e", "f")}
+    assert divided("abcdef", now, 2) == {0: ("a", "b", "e"), 1: ("c", "d", "f"), 2: None}
+
+
+def test_a_new_split_goes_to_one_receiver_and_one_that_is_gone_leaves_one() -> None:
+    now = {0: ("a", "b"), 1: ("c",)}
+    assert divided("abcd", now, 2) == {0: ("a", "b"), 1: ("c", "d")}
+    assert divided("bc", now, 2) == {0: ("b",), 1: ("c",)}
+
+
+def test_who_is_fixed_keeps_what_it_has_and_who_is_gone_has_nothing() -> None:
+    now = {0: ("a", "b"), 1: ("c",), 2: None}
+    assert divided("abcd", now, 1, fixed=[0]) == {0: ("a", "b"), 1: ("c", "d"), 2: None}
+    assert divided("abc", now, 2, gone=[0]) == {0: None, 1: ("c", "a"), 2: ("b",)}
+    # Where no one can take them, nothing changes.
+    assert divided("abc", {0: ("a", "b")}, 1, gone=[0]) == {0: ("a", "b")}
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_split_has_one_owner_whatever_changes(seed: int) -> None:
+    chance = random.Random(seed)
+    now: dict[int, Any] = dict.fromkeys(range(chance.randint(1, 6)))
+    for _ in range(20):
+        splits = [f"s{n}" for n in range(12) if chance.random() < 0.8]
+        wanted = chance.randint(1, len(now))
+        fixed = {one for one in now if chance.random() < 0.2}
+        gone = {one for one in now if one not in fixed and chance.random() < 0.1}
+        then = divided(splits, now, wanted, fixed, gone)
+        owned = [split for kept in then.values() for split in kept or ()]
+        assert len(owned) == len(set(owned))
+        able = [one for one in now if one not in fixed and one not in gone]
+        if able:
+            assert set(splits) <= set(owned)
+        assert all(then[one] == now[one] for one in fixed)
+        free = [one for one in able if then[one] is not None]
+        sizes = [len(then[one]) for one in free]
+        assert not sizes or max(sizes) - min(sizes) <= 1
+        # Again there is nothing to do.
+        assert divided(splits, then, wanted, fixed, gone) == then
+        now = then
+
+
+# -- in the ledger -------------------------------------------------------------------------------
+
+
+def change(**places: Any) -> bytes:
+    return encoded_position(PositionChanges(places))
+
+
+def place(ledger: ReceivedBlockTracker, stream: int) -> Any:
+    found = ledger.last_position(stream)
+    return None if found is None else msgspec.msgpack.decode(found)
+
+
+def test_a_split_takes_its_position_along_and_its_last_receiver_is_fenced(tmp_path: Path) -> None:
+    ledger = ReceivedBlockTracker.recover([0, 1, 2], str(tmp_path), options=LOG_OPTIONS)
+    ledger.divide(SplitsEvent(((0, ("a", "b")), (1, ("c",)), (2, None)), 2, 2))
+    first = ledger.register_attempt(0, "A", "host")
+    other = ledger.register_attempt(1, "C", "host")
+    assert (first.splits, other.splits) == (("a", "b"), ("c",))
+    number = first.first_block_number
+    assert add(ledger, 0, "A", [block(0, "A", number, position=change(a=1, b=2))]) == Ok()
+    ledger.divide(SplitsEvent(((0, ("a",)), (1, ("c",)), (2, ("b",))), 3, 2))
+    assert [place(ledger, stream) for stream in range(3)] == [{"a": 1}, None, {"b": 2}]
+    # Who lost a split adds nothing more; who kept its own goes on.
+    late = add(ledger, 0, "A", [block(0, "A", number + 1, position=change(b=3))])
+    assert isinstance(late, Refused)
+    more = add(ledger, 1, "C", [block(1, "C", other.first_block_number, position=change(c=7))])
+    assert more == Ok()
+    assert ledger.register_attempt(2, "B", "host").splits == ("b",)
+    ledger.close()
+    again = ReceivedBlockTracker.recover([0, 1, 2], str(tmp_path), options=LOG_OPTIONS)
+    assert [place(again, stream) for stream in range(3)] == [{"a": 1}, {"c": 7}, {"b": 2}]
+    assert again.splits([0, 1, 2]) == SplitsEvent(((0, ("a",)), (1, ("c",)), (2, ("b",))), 3, 2)
+    # Once more, from the snapshot that the recovery wrote.
+    again.close()
+    third = ReceivedBlockTracker.recover([0, 1, 2], str(tmp_path), options=LOG_OPTIONS)
+    assert third.splits([0, 1, 2]).wanted == 3
+    assert [place(third, stream) for stream in range(3)] == [{"a": 1}, {"c": 7}, {"b": 2}]
+
+
+def test_the_position_of_a_split_that_is_gone_is_there_when_it_comes_back_elsewhere() -> None:
+    ledger = ReceivedBlockTracker([0, 1])
+    ledger.divide(SplitsEvent(((0, ("a", "b")), (1, ("c",))), 2, 2))
+    first = ledger.register_attempt(0, "A", "host").first_block_number
+    assert add(ledger, 0, "A", [block(0, "A", first, position=change(a=1, b=2))]) == Ok()
+    ledger.divide(SplitsEvent(((0, ("a",)), (1, ("c",))), 2, 2))
+    assert place(ledger, 0) == {"a": 1, "b": 2}
+    ledger.divide(SplitsEvent(((0, ("a",)), (1, ("c", "b"))), 2, 2))
+    assert (place(ledger, 0), place(ledger, 1)) == ({"a": 1}, {"b": 2})
+    ledger.divide(SplitsEvent(((0, None), (1, ("c", "b", "a"))), 1, 2))
+    assert (place(ledger, 0), place(ledger, 1)) == (None, {"a": 1, "b": 2})
+
+
+# -- in the tracker ------------------------------------------------------------------------------
+
+
+class Shared(Source):
+    """A receiver whose splits the test says."""
+
+    def __init__(self, *splits: str) -> None:
+        super().__init__()
+        self.answer: Any = list(splits)
+
+    def splits(self) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        if isinstance(self.answer, threading.Event):
+            self.answer.wait(WAIT_S)
+            return []
+        return self.answer
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "answer": None}
+
+
+OFTEN = Settings(restart_max_delay_s=0.01, graceful_stop_timeout_ms=2000, splits_interval_s=0.05)
+
+
+@contextmanager
+def sharing(
+    folder: Path,
+    receiver: Shared,
+    receivers: int,
+    most: int,
+    *,
+    settings: Settings = QUICK,
+    cluster: ThreadCluster | None = None,
+) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
+    cluster = cluster or ThreadCluster()
+    cluster.task_slots = 100
+    events = Events()
+    tracker = make_tracker(
+        folder,
+        cluster,
+        events,
+        receivers={number: (receiver, f"s/{number}") for number in range(most)},
+        settings=settings,
+        shared=[SharedSource("s", tuple(range(most)), receivers)],
+    )
+    tracker.start(keep_batches=True)
+    try:
+        yield tracker, cluster, events
+    finally:
+        tracker.stop(graceful=False, timeout_s=0.0)
+        cluster.close()
+
+
+def begun(cluster: ThreadCluster, count: int) -> dict[int, Attempt]:
+    """Take the next attempts, which register; by stream."""
+    found: dict[int, Attempt] = {}
+    for _ in range(count):
+        attempt = cluster.next_attempt()
+        answer = attempt.register()
+        assert isinstance(answer, Registered)
+        attempt.splits = answer.splits  # type: ignore[attr-defined]
+        attempt.place = (  # type: ignore[attr-defined]
+            None if answer.last_position is None else msgspec.msgpack.decode(answer.last_position)
+        )
+        found[attempt.launch.stream_id] = attempt
+    return found
+
+
+def splits_of(attempts: dict[int, Attempt]) -> dict[int, tuple[str, ...]]:
+    return {stream: attempt.splits for stream, attempt in attempts.items()}  # type: ignore[attr-defined]
+
+
+def store(attempt: Attempt, at: int = 0, **places: int) -> Any:
+    name = attempt.launch.attempt
+    stream = attempt.launch.stream_id
+    made = block(stream, name, attempt.first + at, position=change(**places))
+    return attempt.add(made)
+
+
+def is_untold(attempt: Attempt) -> bool:
+    return attempt.messages.empty()
+
+
+def test_receivers_are_told_their_splits_and_those_without_do_not_run(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abc"), 2, 4) as (tracker, cluster, _):
+        assert splits_of(begun(cluster, 2)) == {0: ("a", "b"), 1: ("c",)}
+        assert not cluster.has_more()
+        assert tracker.idle_receivers() == {2, 3}
+        assert tracker.tasks == tracker.jobs_left() == 2
+
+
+def test_scaling_stops_and_starts_those_whose_splits_change_and_no_one_else(
+    tmp_path: Path,
+) -> None:
+    with sharing(tmp_path, Shared(*"abcde"), 3, 4) as (tracker, cluster, events):
+        before = begun(cluster, 3)
+        assert splits_of(before) == {0: ("a", "b"), 1: ("c", "d"), 2: ("e",)}
+        assert store(before[0], a=1, b=2) == store(before[1], c=3, d=4) == Ok()
+        tracker.scale(0, 4)
+        before[1].obey()
+        after = begun(cluster, 2)
+        assert splits_of(after) == {1: ("c",), 3: ("d",)}
+        assert (after[1].place, after[3].place) == ({"c": 3}, {"d": 4})  # type: ignore[attr-defined]
+        assert is_untold(before[0])
+        assert is_untold(before[2])
+        assert store(before[0], 1, a=5) == Ok()
+        assert "error" not in events.rest()
+
+
+def test_nothing_starts_before_all_that_change_are_at_rest(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        tracker.scale(0, 1)
+        assert isinstance(before[1].next_message(), StopReceiver)
+        assert isinstance(before[0].next_message(), StopReceiver)
+        before[0].deregister()
+        before[0].finish()
+        # The other one still stores; its splits are its own.
+        assert store(before[1], c=9) == Ok()
+        assert not cluster.has_more()
+        # Its job is over, and its process may still be there.
+        before[1].end.set_result(TaskEnd.ENDED)
+        await_that("its end", lambda: not tracker.tracking_infos()[1].state.value, WAIT_S)
+        assert store(before[1], 1, c=10) == Ok()
+        assert not cluster.has_more()
+        before[1].close()
+        (one,) = begun(cluster, 1).values()
+        assert one.splits == ("a", "b", "c", "d")  # type: ignore[attr-defined]
+        assert one.place == {"c": 10}  # type: ignore[attr-defined]
+        assert tracker.tasks == 1
+
+
+def test_what_comes_of_an_attempt_after_its_splits_went_is_refused(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"ab"), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        tracker.scale(0, 1)
+        before[0].obey()
+        before[1].obey()
+        begun(cluster, 1)
+        # A process that Spark had lost sight of comes back.
+        before[1].client = None
+        assert isinstance(before[1].ask(before[1].registration()), Refused)
+        assert isinstance(store(before[1], b=9), Refused)
+
+
+def test_a_receiver_that_dies_keeps_its_splits(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 2) as (_, cluster, events):
+        before = begun(cluster, 2)
+        assert store(before[1], c=5) == Ok()
+        before[1].fail()
+        after = begun(cluster, 1)
+        assert splits_of(after) == {1: ("c", "d")}
+        assert after[1].place == {"c": 5}  # type: ignore[attr-defined]
+        assert is_untold(before[0])
+        events.until("error")
+
+
+def test_a_receiver_that_dies_while_it_is_moved_loses_nothing(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        assert store(before[1], c=5) == Ok()
+        tracker.scale(0, 1)
+        assert isinstance(before[1].next_message(), StopReceiver)
+        before[1].fail()
+        before[0].obey()
+        (one,) = begun(cluster, 1).values()
+        assert one.place == {"c": 5}  # type: ignore[attr-defined]
+
+
+def test_a_receiver_that_is_given_up_leaves_its_splits_to_the_others(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 3) as (_, cluster, events):
+        before = begun(cluster, 2)
+        assert store(before[1], d=5) == Ok()
+        before[1].report("it cannot work", "Traceback", permanent=True)
+        events.until("error")
+        before[1].fail()
+        after = begun(cluster, 1)
+        assert splits_of(after) == {2: ("c", "d")}
+        assert after[2].place == {"d": 5}  # type: ignore[attr-defined]
+        assert is_untold(before[0])
+
+
+def test_a_receiver_whose_source_has_ended_keeps_its_splits(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        before[1].deregister("Source ended")
+        before[1].finish()
+        await_that("its end", lambda: tracker.is_over(1), WAIT_S)
+        tracker.scale(0, 1)
+        await_that("the change", lambda: tracker.splits(0) != {}, WAIT_S)
+        assert tracker.splits(0) == {0: ("a", "b"), 1: ("c", "d")}
+        assert is_untold(before[0])
+
+
+def test_one_that_does_not_end_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_UNREACHED_S", 0.1)
+    with sharing(tmp_path, Shared(*"ab"), 2, 2) as (tracker, cluster, events):
+        (first, second) = (cluster.next_attempt(), cluster.next_attempt())
+        # One has never registered, as one that waits for a slot.
+        waiting, running = sorted((first, second), key=lambda one: one.launch.stream_id)
+        running.register()
+        tracker.scale(0, 1)
+        running.obey()
+        (one,) = begun(cluster, 1).values()
+        assert sorted(one.splits) == ["a", "b"]  # type: ignore[attr-defined]
+        assert waiting.end.done()
+        assert "error" not in events.rest()
+
+
+def test_one_that_does_not_even_end_when_cancelled_keeps_its_splits_for_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_CANCEL_S", 0.1)
+    cluster = ThreadCluster()
+    cluster.ignores_cancel = True
+    settings = Settings(graceful_stop_timeout_ms=300, splits_interval_s=60)
+    with sharing(tmp_path, Shared(*"ab"), 2, 3, settings=settings, cluster=cluster) as found:
+        tracker = found[0]
+        before = begun(cluster, 2)
+        tracker.scale(0, 1)
+        before[0].obey()
+        after = begun(cluster, 1)
+        assert splits_of(after) == {0: ("a",)}
+        assert "have not ended, and keep their splits for now" in caplog.text
+        assert store(before[1], b=3) == Ok()
+        assert is_untold(after[0])
+        before[1].finish()
+        after[0].obey()
+        (one,) = begun(cluster, 1).values()
+        assert (one.splits, one.place) == (("a", "b"), {"b": 3})  # type: ignore[attr-defined]
+
+
+def test_new_splits_and_those_that_are_gone_are_seen_while_it_runs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Shared(*"ab")
+    with sharing(tmp_path, source, 2, 2, settings=OFTEN) as (_, cluster, _events):
+        before = begun(cluster, 2)
+        source.answer = ["a", "b", "c"]
+        before[0].obey()
+        after = begun(cluster, 1)
+        assert splits_of(after) == {0: ("a", "c")}
+        assert is_untold(before[1])
+        for wrong in (OSError("away"), ["a", "a"], "abc", [b"a"], None):
+            source.answer = wrong
+        await_that("a word", lambda: "The splits stay as they were" in caplog.text, WAIT_S)
+        assert is_untold(after[0])
+        source.answer = ["b"]
+        after[0].obey()
+        await_that("their end", lambda: cluster.has_more() or True, WAIT_S)
+        assert is_untold(before[1])
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (OSError("the source is away"), "raised OSError: the source is away"),
+        (["a", "b", "a"], "named 'a' twice"),
+        ("abc", "returned 'abc'"),
+        (None, "returned None"),
+        ([1], "named a split 1, which is no text"),
+        ([""], "named a split '', which is no text"),
+    ],
+)
+def test_without_a_list_of_splits_nothing_starts(tmp_path: Path, answer: Any, says: str) -> None:
+    source = Shared()
+    source.answer = answer
+    with pytest.raises(SplitsError) as raised, sharing(tmp_path, source, 2, 2):
+        pass
+    assert says in str(raised.value)
+    assert "splits() of Shared" in str(raised.value)
+
+
+def test_splits_that_hang_are_told_and_nothing_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ASK_S", 0.1)
+    source = Shared()
+    source.answer = threading.Event()
+    with pytest.raises(SplitsError, match="has not returned for"), sharing(tmp_path, source, 2, 2):
+        pass
+    source.answer.set()
+
+
+def test_a_source_without_splits_is_waited_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = Shared()
+    with sharing(tmp_path, source, 2, 2, settings=OFTEN) as (tracker, cluster, _):
+        assert "has no splits yet" in caplog.text
+        assert tracker.tasks == 0
+        source.answer = ["a"]
+        assert splits_of(begun(cluster, 1)) == {0: ("a",)}
+
+
+def test_a_driver_that_is_started_again_goes_on_with_the_scale_and_the_splits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 1, 3) as (tracker, cluster, _):
+        (one,) = begun(cluster, 1).values()
+        assert store(one, a=1, b=2, c=3, d=4) == Ok()
+        tracker.scale(0, 3)
+        one.obey()
+        before = splits_of(begun(cluster, 3))
+    away = Shared()
+    away.answer = OSError("the source is away")
+    with sharing(tmp_path, away, 1, 3) as (_, cluster, _events):
+        after = begun(cluster, 3)
+        assert splits_of(after) == before
+        assert {k: v for one in after.values() for k, v in one.place.items()} == {  # type: ignore[attr-defined]
+            "a": 1,
+            "b": 2,
+            "c": 3,
+            "d": 4,
+        }
+        assert "The splits of the run before are read" in caplog.text
+    # A program that asks for another number than before gets it.
+    with sharing(tmp_path, Shared(*"abcd"), 2, 3) as (_, cluster, _events):
+        assert {len(splits) for splits in splits_of(begun(cluster, 2)).values()} == {2}
+        assert not cluster.has_more()
+
+
+def test_a_scale_is_logged_when_it_returns(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 4) as (tracker, cluster, _):
+        begun(cluster, 2)
+        tracker.scale(1, 4)
+        assert tracker.ledger.splits(range(4)).wanted == 4
+
+
+def test_the_others_take_over_where_too_few_slots_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TAKE_OVER_S", 0.2)
+    monkeypatch.setattr(module, "_ROOM_S", 0.05)
+    executors = [ExecutorLocation("127.0.0.1", "driver"), ExecutorLocation("127.0.0.1", "2")]
+    cluster = ThreadCluster(is_local=False, executors=executors)
+    with sharing(tmp_path, Shared(*"abcd"), 3, 3, cluster=cluster) as (tracker, _, _events):
+        cluster.task_slots = 4
+        before = {}
+        for attempt in (cluster.next_attempt() for _ in range(3)):
+            attempt.executor_id = attempt.locations[0].executor_id
+            assert isinstance(attempt.register(), Registered)
+            before[attempt.launch.stream_id] = attempt
+        cluster.task_slots = 3
+        lost = before.pop(1)
+        lost.fail()
+        again = cluster.next_attempt()  # It waits for a slot that no one has.
+        assert again.launch.stream_id == 1
+        before[2].obey()
+        await_that("the move", lambda: 1 in tracker.idle_receivers(), WAIT_S)
+        assert again.end.done()
+        attempt = cluster.next_attempt()
+        attempt.executor_id = attempt.locations[0].executor_id
+        assert attempt.register().splits == ("d", "c")
+        assert is_untold(before[0])
+        # There is room again.
+        cluster.task_slots = 4
+        attempt.obey()
+        found = {}
+        for attempt in (cluster.next_attempt() for _ in range(2)):
+            attempt.executor_id = attempt.locations[0].executor_id
+            found[attempt.launch.stream_id] = attempt.register().splits
+        assert found == {1: ("c",), 2: ("d",)}
+        assert is_untold(before[0])
