@@ -140,6 +140,7 @@ class Run:
                 sent, plain_sent, plain_once=isinstance(self.plain, KafkaSource)
             )
             self._check_leftovers()
+            left = self._left_in_store()
         return {
             "cycles": self.cycles,
             "faults": dict(self.faults),
@@ -151,7 +152,7 @@ class Run:
             "batches": self.results.batches,
             "states": self.results.checked_states,
             "windows": self.results.checked_windows,
-            "left in the store": self._left_in_store(),
+            "left in the store": left,
             "duration_s": time.monotonic() - began_s,
         }
 
