@@ -45,6 +45,8 @@ IN_WORK = (("PUT", "segment-"), ("PUT", "%40000000000000000"), ("GET", ""), ("PO
 RUNS = "tests.system.recoverable"
 OLD_S = 90.0
 """How long processes of a driver may live after it."""
+LATE_S = 3 * HANG_S
+"""How long the batches of a pause may take, of which there are two minutes for each pair."""
 LET_GO = ("before the other begins", "while it begins", "when it writes", "when it goes on")
 
 
@@ -356,7 +358,7 @@ def assert_exact(batches: Path, sent: int, driver: DriverProcess) -> None:
                 counts.update(json.loads(path.read_text())["counts"])
         return counts
 
-    await_that("all is processed", lambda: processed().total() >= sent, HANG_S, driver.report)
+    await_that("all is processed", lambda: processed().total() >= sent, LATE_S, driver.report)
     assert processed() == Counter(word_of(number) for number in range(sent))
 
 
