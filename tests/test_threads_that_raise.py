@@ -269,6 +269,20 @@ def splits(
         heard.wait_for_log()
 
 
+def leaving(
+    heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path, *_: object
+) -> None:
+    from penstock.tracker import receiver_tracker
+    from tests.tracker.tracker_cases import ThreadCluster, running_tracker
+
+    monkeypatch.setattr(receiver_tracker, "_LEAVING_S", 0.01)
+    cluster = ThreadCluster(is_local=False)
+    monkeypatch.setattr(cluster, "leaving", once)
+    with running_tracker(folder, cluster=cluster):
+        once.wait_for_second()
+        heard.wait_for_log()
+
+
 def splits_call(heard: Heard, _once: Once, _monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     from tests.tracker.test_splits import OFTEN, Shared, sharing
 
@@ -863,6 +877,7 @@ PLACES: dict[str, Case | None] = {
     "tracker/_splits.py:SplitStream._ask": splits_call,
     "tracker/cluster.py:SparkCluster.thread": cluster,
     "blockstore/_readahead.py:_read": None,
+    "tracker/receiver_tracker.py:ReceiverTracker.__init__": leaving,
     "wal/_objects.py:ObjectAppendFile._make": None,
     "wal/_objects.py:ObjectReadFile._read_all": None,
     "wal/_writer.py:LogWriter._start": log_sync,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.clock import Clock
@@ -165,6 +165,18 @@ class Receivers:
                 if active and entry.peer is not None and running and running.host == host:
                     return entry.peer
         return None
+
+    def on_executors(self, executors: Collection[str]) -> list[ReceiverTrackingInfo]:
+        """Return the receivers that run on some executors, and were not told to move."""
+        with self._lock:
+            return [
+                entry.info
+                for entry in self._entries.values()
+                if entry.info.state is ReceiverState.ACTIVE
+                and not entry.moves
+                and entry.info.running is not None
+                and entry.info.running.executor_id in executors
+            ]
 
     def hosts(self) -> frozenset[str]:
         """Return the hosts on which receivers run, or are about to."""

@@ -104,7 +104,16 @@ class Cluster(Protocol):
         ...
 
     def executors(self) -> list[ExecutorLocation]:
-        """Return the executors that are up now, without those that Spark excludes."""
+        """Return the executors that are up now, without those that take no tasks any more."""
+        ...
+
+    @property
+    def decommissions(self) -> bool:
+        """Whether executors tell before they go."""
+        ...
+
+    def leaving(self) -> frozenset[str]:
+        """Return the ids of the executors that are up and about to go."""
         ...
 
     def slots(self) -> int:
@@ -203,16 +212,41 @@ class SparkCluster:
 
     def executors(self) -> list[ExecutorLocation]:
         summaries = self._summaries()
+        leaving = self.leaving()
         # Spark starts no task on those that it excludes (`spark.excludeOnFailure.enabled`).
-        allowed = [summary for summary in summaries if not summary.isExcluded()]
+        allowed = [
+            summary
+            for summary in summaries
+            if not summary.isExcluded() and str(summary.id()) not in leaving
+        ]
         return sorted(
             ExecutorLocation(str(summary.hostPort()).rpartition(":")[0], str(summary.id()))
             for summary in allowed or summaries
         )
 
+    @property
+    def decommissions(self) -> bool:
+        asked = self._sc.getConf().get("spark.decommission.enabled", "false")
+        return not self.is_local and str(asked).strip().lower() == "true"
+
+    def leaving(self) -> frozenset[str]:
+        if not self.decommissions:
+            return frozenset()
+        scheduler = self._jsc().taskScheduler()
+        up = [str(summary.id()) for summary in self._summaries()]
+        # What Spark was told by the cluster manager, by a host or by `decommissionExecutor`.
+        return frozenset(
+            one for one in up if scheduler.getExecutorDecommissionState(one).isDefined()
+        )
+
     def slots(self) -> int:
         # Spark's own count of the tasks that an executor runs at a time.
-        return sum(int(summary.maxTasks()) for summary in self._summaries())
+        leaving = self.leaving()
+        return sum(
+            int(summary.maxTasks())
+            for summary in self._summaries()
+            if str(summary.id()) not in leaving
+        )
 
     def most_tries(self) -> int:
         return most_tries(

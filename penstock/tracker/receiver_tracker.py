@@ -23,6 +23,7 @@ from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.settings import Settings
+from penstock.threads import Repeated
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._continuous import ContinuousStreams, remove_states
@@ -63,6 +64,10 @@ _CANCEL_S = 10.0
 _LOOK_S = 0.25
 _SPARK_IS_GONE = (Py4JError, AttributeError, OSError)
 """What calls of a context raise that was stopped, or whose JVM is gone."""
+_LEAVING_S = 1.0
+"""How often it is looked for executors that are about to go."""
+_MOVE_S = 30.0
+"""How long a receiver there may take to store its last blocks."""
 _PLACED_S = 10.0
 """How long tasks of a continuous stream wait for its receiver, to run beside it."""
 
@@ -210,6 +215,7 @@ class ReceiverTracker:
         ]
         self._split_streams = [self._make_splits(source) for source in (*shared, *alone)]
         self._splits = {one: found for found in self._split_streams for one in found.streams}
+        self._leaving = Repeated(self._move_from_leaving, _LEAVING_S, "leaving", self._clock)
         self._kept = kept or {}
         self._place_service: PlaceService | None = None
         self._operations = {
@@ -308,6 +314,7 @@ class ReceiverTracker:
         finally:
             for splits in self._split_streams:
                 splits.join(timeout_s)
+            self._leaving.stop(timeout_s)
             self.ledger.close()
             self._shared_logs.close(timeout_s)
 
@@ -332,6 +339,7 @@ class ReceiverTracker:
             job.stop()
         for splits in self._split_streams:
             splits.stop()
+        self._leaving.stop(0)
         self._replica_hosts.stop()
         patience_s = timeout_s if graceful else min(timeout_s, 10.0)
         end_s = time.monotonic() + patience_s
@@ -658,6 +666,27 @@ class ReceiverTracker:
             self._continuous.start()
         if self._control is not None:
             self._control.watch_starts()
+        if self._cluster.decommissions:
+            self._leaving.start()
+
+    def _move_from_leaving(self) -> None:
+        """Move receivers from executors that are about to go, if others stay.
+
+        What they have stored is durable before, and no batch waits for it at the kill.
+        """
+        if not self._is_started():
+            return
+        try:
+            leaving = self._cluster.leaving()
+            if not leaving or not self._cluster.executors():
+                return
+        except _SPARK_IS_GONE:
+            return
+        slotted = {stream for slot in self._slots.values() for stream in slot.streams}
+        for info in self._receivers.on_executors(leaving):
+            if info.stream_id not in slotted:
+                _log.info("Receiver %d moves: its executor is about to go", info.stream_id)
+                self._receivers.move(info.stream_id, _MOVE_S)
 
     def _launch(self, stream_id: int, attempt: str, hosts: Mapping[str, str]) -> ReceiverLaunch:
         return ReceiverLaunch(

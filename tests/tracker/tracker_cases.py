@@ -194,6 +194,7 @@ class ThreadCluster:
         self.is_local = is_local
         self.is_stopped = False
         self.up = list(executors)
+        self.leaving_ids: frozenset[str] = frozenset()
         self.task_slots = 4
         self.cancelled: list[str] = []
         self.ignores_cancel = False
@@ -208,10 +209,17 @@ class ThreadCluster:
         pass
 
     def executors(self) -> list[ExecutorLocation]:
-        return list(self.up)
+        return [one for one in self.up if one.executor_id not in self.leaving_ids]
 
     def most_tries(self) -> int:
         return 4
+
+    @property
+    def decommissions(self) -> bool:
+        return not self.is_local
+
+    def leaving(self) -> frozenset[str]:
+        return self.leaving_ids
 
     def slots(self) -> int:
         return self.task_slots
