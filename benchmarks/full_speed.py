@@ -47,7 +47,7 @@ def run(way: str, count: int, folder: Path) -> float:
         def add(rdd: Any) -> None:
             done[0] += rdd.count()
 
-        stream.arrow.map(doubled).foreachRDD(add)
+        stream.arrow.map(doubled).records().foreachRDD(add)
     ssc.start()
     begun_s = time.monotonic()
     while True:

@@ -2,8 +2,7 @@
 
 ``python -m benchmarks.idle_receivers`` starts a program on ``local[2]`` whose receivers share a
 slot, and takes the processor time of its processes for some seconds, all of them and by what they
-are: the share of one core, and how often their threads are woken. With ``--functions`` each has a
-continuous function, in a process of its own.
+are: the share of one core, and how often their threads are woken.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pyspark import SparkConf, SparkContext
 
 from benchmarks.machine import describe
 from penstock.receiver import Receiver
-from penstock.streaming import FunctionSink, StreamingContext
+from penstock.streaming import StreamingContext
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -94,22 +93,15 @@ def main() -> None:
     parser.add_argument("--receivers", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--batch", type=float, default=10.0, help="seconds of a batch")
-    parser.add_argument("--functions", action="store_true")
     options = parser.parse_args()
-    slots = 2 + options.receivers * options.functions
-    conf = SparkConf().setMaster(f"local[{slots}]").setAppName("idle receivers")
+    conf = SparkConf().setMaster("local[2]").setAppName("idle receivers")
     conf.set("spark.ui.showConsoleProgress", "false").set("spark.ui.enabled", "false")
     conf.set("spark.penstock.receivers.perSlot", str(options.receivers))
     sc = SparkContext(conf=conf)
     sc.setLogLevel("ERROR")
     ssc = StreamingContext(sc, options.batch)
     streams = [ssc.receiverStream(Idle()) for _ in range(options.receivers)]
-    if options.functions:
-        ssc.checkpoint(tempfile.mkdtemp())
-        for stream in streams:
-            stream.continuous(lambda batch: batch, sink=FunctionSink(print))
-    else:
-        ssc.union(*streams).foreachRDD(lambda rdd: rdd.count())
+    ssc.union(*streams).foreachRDD(lambda rdd: rdd.count())
     ssc.start()
     try:
         while not all(status.state == "running" for status in ssc.receivers()):

@@ -5,7 +5,7 @@ fixed rate, each with the time of now, without waiting for others, and tells the
 they took, but for those of the first twenty seconds, in which Java warms up. The ways:
 
 - ``loop``: a consumer in Python, which does nothing else
-- ``realtime``: Spark's real-time mode, Kafka to Kafka, without Python; until its sink has a record
+- ``realtime``: Spark's real-time mode, Kafka to Kafka, without Python; until the topic has it
 - ``batches``: Structured Streaming's micro-batches, one after the other, Kafka to committed files
 """
 
@@ -76,7 +76,8 @@ def session(folder: Path) -> SparkSession:
 
 def run(way: str, broker: Broker, rate: int, seconds: float, folder: Path) -> list[float]:
     """Return how many milliseconds records took."""
-    topic, copied = broker.create_topic(), broker.create_topic()
+    topic = broker.create_topic()
+    copied = broker.create_topic(message_timestamp_type="LogAppendTime")
     query: Any = None
     if way != "loop":
         rows = frame(session(folder), broker.address, topic)
