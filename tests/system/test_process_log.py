@@ -144,6 +144,7 @@ def test_requests_that_go_wrong_lose_and_double_nothing(
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
 def test_a_thousand_requests_that_go_wrong_lose_and_double_nothing(
     tmp_path: Path, server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
