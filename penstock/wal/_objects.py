@@ -503,10 +503,12 @@ class ObjectFileSystem:
         """Return what a file consists of."""
         found = self._parts(path)
         # What is made while a list is read may be in it without what was made before. So a gap is
-        # one that was there before, too; from another one on it is not known what there is.
-        return self._parts(path, known=found.size) if found.gaps else found
+        # one that was there before, too; from another one on it is not known what there is. And
+        # what is new behind a gap may know it as filled.
+        return self._parts(path, found) if found.gaps else found
 
-    def _parts(self, path: str, known: int | None = None) -> Parts:
+    def _parts(self, path: str, before: Parts | None = None) -> Parts:
+        known = set(before.begins if before else ())
         begins: list[int] = []
         sizes: list[int] = []
         gaps: list[int] = []
@@ -516,12 +518,14 @@ class ObjectFileSystem:
             if begin is None or begin < size or (begin and not begins):
                 break  # It has no name.
             if begin > size:
-                if known is not None and size >= known:
+                if before is not None and size >= before.size:
                     break
-                if sizes[-1] != len(_PLUG):
+                if sizes[-1] != len(_PLUG) and size not in gaps[-1:]:
                     gaps.append(size)
             if not length:
                 return Parts(begins, sizes, begin, gaps, is_fenced=True)
+            if gaps and before is not None and begin not in known:
+                continue
             begins.append(begin)
             sizes.append(length)
             size = begin + length

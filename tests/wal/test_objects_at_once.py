@@ -634,6 +634,25 @@ def test_a_list_in_which_something_is_missing_is_no_gap() -> None:
     assert parts.size == sum(parts.sizes) == 300
 
 
+def test_what_is_new_in_a_list_behind_a_gap_is_left_out() -> None:
+    """It may know as committed what was made in the gap while the list was read."""
+    lists = OverlappingLists(MemoryStore())
+    fs = Files(lists)
+    for begin in (0, 200):
+        lists.create(fs.part_key("/file", begin), bytes(100))
+    turns = iter(range(9))
+
+    def meanwhile() -> None:
+        if next(turns) == 1:
+            for begin in (100, 300):
+                lists.create(fs.part_key("/file", begin), bytes(100))
+
+    lists.meanwhile, lists.share = meanwhile, 0.9
+    parts = fs.parts("/file")
+    assert (parts.begins, parts.gaps, parts.size) == ([0, 200], [100], 300)
+    assert fs.parts("/file").begins == [0, 100, 200, 300]
+
+
 class CountingObjects(ObjectsClient):
     lists = 0
 
