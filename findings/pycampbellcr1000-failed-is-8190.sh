@@ -2,9 +2,9 @@
 # PyCampbellCR1000 0.4: a measurement that failed is -8190, and one beyond the range 8191.
 #
 # Campbell's data loggers store most values in two bytes, FP2: a sign, where the point is, and 13 bits. Numbers end
-# at 7999 either way (manual of the CR6, "Data storage"), and what is above stands for none: 0x9FFE for NAN, which is what
-# a measurement that failed gives, 0x1FFF and 0x9FFF for infinity. The library takes them for numbers. The same
-# table with the type IEEE4 has NaN and infinity. A sensor that is cut off draws a mean of air temperature by
+# at 7999 either way (manual of the CR6, "Data storage"), and what is above stands for none: 0x9FFE for NAN, which
+# is what a measurement that failed gives, 0x1FFF and 0x9FFF for infinity. The library takes them for numbers. The
+# same table with the type IEEE4 has NaN and infinity. A sensor that is cut off draws a mean of air temperature by
 # thousands of degrees, and what is stored cannot be told from a value any more but by its size. Seen:
 #
 #   FP2 12.34: 12.34, -7999: -7999.0, NAN: -8190.0, +INF: 8191.0, -INF: -8191.0

@@ -399,6 +399,14 @@ def passing(victims: Victims) -> dict[Fault, int]:
     return found
 
 
+SAME_SERVER: dict[Fault, tuple[Fault, ...]] = {
+    kill_store: (pause_store,),
+    pause_store: (kill_store,),
+    kill_broker: (pause_broker,),
+    pause_broker: (kill_broker,),
+}
+"""What is not done beside a fault: a server that was killed cannot be paused."""
+
 ENDING: dict[Fault, int] = {
     kill_driver: 3,
     kill_at_moment: 4,

@@ -29,6 +29,7 @@ from tests.system.chaos.faults import (
     ENDING,
     LEASE_S,
     MOMENT_S,
+    SAME_SERVER,
     STOPS_S,
     Fault,
     Life,
@@ -264,7 +265,8 @@ class Run:
             fault = self._draw(mild)
         if self._chance.random() >= TWO_SHARE:
             return [fault(life) or _name(fault)]
-        mild.pop(fault, None)
+        for each in (fault, *SAME_SERVER.get(fault, ())):
+            mild.pop(each, None)
         other = self._draw(mild)
         failures: list[BaseException] = []
 
