@@ -13,9 +13,10 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from penstock.wal._answers import StorageAwayError
@@ -37,6 +38,11 @@ _logger = logging.getLogger("penstock.wal")
 _ANSWER_S = 10
 """How long one request may take that carries no bytes, at most."""
 _CONNECT_S = 5
+SLOW_S = 2.0
+"""What most answers take much less than: what is read is asked for once more then."""
+_IS_SLOW = 0.9
+_SLOW_FOR_S = 60.0
+"""How long nothing is asked for twice after that was of no use."""
 _PAGE = 1000
 _STATUS = re.compile(r"(?:non-2xx status code: |\(code: (?!404))(\d{3})")
 """Also of one deletion of many; where there is nothing of its name, that is no error."""
@@ -53,6 +59,8 @@ _BUSY = frozenset({408, 409, 429})
 _REFUSED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
 _NOT_TO_PASS = frozenset({501, 505})
 
+_T = TypeVar("_T")
+
 
 class ObjectsClient:
     """One bucket, by its keys. Safe to use from any thread of the process that made it.
@@ -60,17 +68,23 @@ class ObjectsClient:
     Every call raises `OSError`: `StorageAwayError` says that the request may be made again, and
     that it is not known whether it was done.
 
+    A read whose answer is slow is given up and made once more, for most of those are slow by
+    chance. A write is not: the first one, done late, would make again what was removed since.
+
     Args:
         store: The bucket, of `obstore.store`.
         name: Its address.
         asked: The same bucket for requests that carry no bytes; None: that one.
+        quick: The same bucket for reads that take no longer than `SLOW_S`; None: there are none.
     """
 
-    def __init__(self, store: Any, name: str, asked: Any = None) -> None:
+    def __init__(self, store: Any, name: str, asked: Any = None, quick: Any = None) -> None:
         self.cloud = _cloud(name)
         self._obstore: Any = _obstore(name)
         self._store = store
         self._asked = store if asked is None else asked
+        self._quick = quick
+        self._slow_until_s = 0.0
         self._name = name
 
     @classmethod
@@ -113,16 +127,16 @@ class ObjectsClient:
             options["allow_http"] = True
         with _told(name, name):
             make: Any = getattr(importlib.import_module("obstore.store"), cloud.store)
-            store, asked = (
+            store, asked, quick = (
                 make(
                     found["bucket"],
                     client_options={**options, "timeout": timedelta(seconds=seconds)},
                     retry_config={"max_retries": 0},
                     **more,
                 )
-                for seconds in (longest_s, min(longest_s, _ANSWER_S))
+                for seconds in (longest_s, min(longest_s, _ANSWER_S), SLOW_S)
             )
-        return cls(store, name, asked)
+        return cls(store, name, asked, quick if longest_s > SLOW_S else None)
 
     def create(self, key: str, data: bytes | memoryview) -> None:
         """Make an object of which there must be none.
@@ -140,14 +154,34 @@ class ObjectsClient:
 
     def get(self, key: str) -> bytes:
         """Return an object."""
-        with _told(self._name, key):
-            return bytes(self._obstore.get(self._store, key).bytes())
+        return self._read(key, lambda store: bytes(self._obstore.get(store, key).bytes()))
 
     def get_range(self, key: str, begin: int, end: int) -> memoryview:
         """Return a part of an object, which must be that long."""
+        # Without a copy, which would take as long as the answer does from a near store.
+        ranged = self._obstore.get_range
+        return self._read(key, lambda store: memoryview(ranged(store, key, start=begin, end=end)))
+
+    def _read(self, key: str, read: Callable[[Any], _T]) -> _T:
         with _told(self._name, key):
-            # Without a copy, which would take as long as the answer does from a near store.
-            return memoryview(self._obstore.get_range(self._store, key, start=begin, end=end))
+            begun_s = time.monotonic()
+            if self._quick is not None and begun_s >= self._slow_until_s:
+                try:
+                    return read(self._quick)
+                except Exception:
+                    if time.monotonic() - begun_s < _IS_SLOW * SLOW_S:
+                        raise
+                return self._read_again(read)
+            return read(self._store)
+
+    def _read_again(self, read: Callable[[Any], _T]) -> _T:
+        begun_s = time.monotonic()
+        try:
+            return read(self._store)
+        finally:
+            ended_s = time.monotonic()
+            if ended_s - begun_s >= _IS_SLOW * SLOW_S:
+                self._slow_until_s = ended_s + _SLOW_FOR_S
 
     def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
         """Yield keys and sizes of all below a folder, in order; a request gives a thousand.

@@ -30,8 +30,9 @@ class FaultyHttp:
         faults: How likely each fault is: ``lost`` (done, and not answered), ``busy`` (503, not
             done), ``twice`` (done twice, the second answer is given), ``cut`` (half of the request
             reaches the server), ``short`` (done, half of the answer comes back), ``slow`` (done
-            after up to `slow_s`), ``refused`` (403, as of a key that has ended).
+            after `least_slow_s` to `slow_s`), ``refused`` (403, as of a key that has ended).
         slow_s: How long a slow request takes at most, in seconds.
+        least_slow_s: How long it takes at least.
         done: How many of each happened.
         url: Where clients ask, on `port`.
     """
@@ -39,6 +40,7 @@ class FaultyHttp:
     def __init__(self, port: int, seed: int = 0) -> None:
         self.faults: dict[str, float] = {}
         self.slow_s = 2.0
+        self.least_slow_s = 0.0
         self.done: Counter[str] = Counter()
         self._port = port
         self._chance = random.Random(seed)
@@ -132,7 +134,7 @@ class FaultyHttp:
         elif fault == "twice":
             self._ask(request, body)
         elif fault == "slow":
-            time.sleep(self._chance.uniform(0, self.slow_s))
+            time.sleep(self._chance.uniform(self.least_slow_s, self.slow_s))
         found = None if fault == "cut" and body else self._ask(request, body)
         if held and self._held_is_done:
             self._wait()

@@ -24,7 +24,9 @@ from penstock.wal import (
 )
 from penstock.wal._aws_profile import ProfileCredentials
 from penstock.wal._objects_client import ObjectsClient
+from tests.bounds import HANG_S
 from tests.services.aws_credentials import ROLE, CredentialsServer, credentials_server
+from tests.services.http_faults import FaultyHttp
 from tests.services.tls import certificate_of_host
 from tests.services.versitygw import BUCKET, KEYS, VersityServer, make_server
 
@@ -129,6 +131,65 @@ def test_a_request_has_its_time_and_a_store_that_is_away_its_own(
         assert locate(f"{ADDRESS}/app")[0] is not fs
     finally:
         server.go_on()
+
+
+@pytest.fixture
+def faults(server: VersityServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHttp]:
+    made = FaultyHttp(server.port)
+    monkeypatch.setenv("PENSTOCK_STORAGE_S3_ENDPOINT", made.url)
+    yield made
+    made.let_go()
+    made.close()
+
+
+@pytest.mark.usefixtures("keys")
+def test_what_is_read_is_asked_for_once_more_where_the_answer_is_slow(faults: FaultyHttp) -> None:
+    client = ObjectsClient.of_bucket(ADDRESS)
+    client.replace("slow", b"0123456789")
+    faults.hold("slow", "GET")
+    assert client.get_range("slow", 2, 5) == b"234"
+    # The first request has no answer yet.
+    assert faults.holds.is_set()
+    faults.let_go()
+    faults.hold("slow", "GET")
+    assert client.get("slow") == b"0123456789"
+    assert faults.holds.wait(HANG_S)
+
+
+@pytest.mark.usefixtures("keys")
+def test_what_is_missing_is_asked_for_once(faults: FaultyHttp) -> None:
+    client = ObjectsClient.of_bucket(ADDRESS)
+    faults.faults = {"slow": 1.0}
+    faults.slow_s = 0.0
+    with pytest.raises(FileNotFoundError):
+        client.get("missing")
+    assert faults.done["slow"] == 1
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_store_that_is_always_slow_is_not_asked_twice_for_all(
+    faults: FaultyHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.wal._objects_client.SLOW_S", 0.5)
+    client = ObjectsClient.of_bucket(ADDRESS)
+    client.replace("slow", b"bytes")
+    faults.faults = {"slow": 1.0}
+    faults.least_slow_s = faults.slow_s = 1.0
+    for asked in (2, 3, 4):
+        assert client.get("slow") == b"bytes"
+        assert faults.done["slow"] == asked
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_write_is_not_made_again_where_the_answer_is_slow(
+    faults: FaultyHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.wal._objects_client.SLOW_S", 0.2)
+    client = ObjectsClient.of_bucket(ADDRESS)
+    faults.faults = {"slow": 1.0}
+    faults.least_slow_s = faults.slow_s = 1.0
+    client.create("written-slowly", b"bytes")
+    assert faults.done["slow"] == 1
 
 
 def test_a_setting_of_the_environment_that_is_nonsense_is_named(
