@@ -25,7 +25,6 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
-from penstock.host.spark_contexts import hand_over_storage
 from penstock.processes import ProcessIdentity
 from penstock.sql._batch_reader import BatchReader, PlaceClient
 from penstock.sql._host_client import HostClient
@@ -222,6 +221,8 @@ def _environment_of_queries(spark: SparkSession) -> Iterator[None]:
         yield
         return
     sc = spark.sparkContext
+    from penstock.host.spark_contexts import hand_over_storage
+
     hand_over_storage(sc)
     with _environment_lock:
         environment = sc.environment

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from penstock.errors import SettingError
-from penstock.settings import Settings, settings_table
+
+if TYPE_CHECKING:
+    from penstock.settings import Settings
 
 _PREFIX = "spark.penstock.storage."
 
@@ -23,7 +26,15 @@ def _variable(key: str) -> str:
 
 
 STORAGE_VARIABLES = {
-    _variable(line.key): line.key for line in settings_table() if line.key.startswith(_PREFIX)
+    _variable(key): key
+    for key in (
+        f"{_PREFIX}s3.endpoint",
+        f"{_PREFIX}s3.region",
+        f"{_PREFIX}s3.profile",
+        f"{_PREFIX}s3.virtualHosted",
+        f"{_PREFIX}requestTimeout",
+        f"{_PREFIX}patience",
+    )
 }
 """The settings by the variables that stand for them."""
 
@@ -44,6 +55,9 @@ def storage_settings(environment: Mapping[str, str]) -> Settings:
     Raises:
         SettingError: One is not accepted; it names the variable.
     """
+    # Only who reaches a store needs what reads settings.
+    from penstock.settings import Settings
+
     given = given_storage(environment)
     try:
         return Settings.from_pairs((STORAGE_VARIABLES[name], given[name]) for name in given)

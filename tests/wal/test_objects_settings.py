@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SettingError
+from penstock.settings import settings_table
 from penstock.wal import (
+    STORAGE_VARIABLES,
     LogOptions,
     LogReader,
     LogWriter,
@@ -81,6 +83,11 @@ def write_profile(tmp_path: Path, secret: str = ROOT[1]) -> None:
 
 
 # -- settings --------------------------------------------------------------------------------------
+
+
+def test_each_setting_of_object_storage_has_a_variable() -> None:
+    keys = [line.key for line in settings_table() if line.key.startswith("spark.penstock.storage.")]
+    assert sorted(STORAGE_VARIABLES.values()) == sorted(keys)
 
 
 @pytest.mark.usefixtures("keys")

@@ -43,6 +43,7 @@ from pyspark import SparkContext
 
 from penstock.streaming import StreamingContext
 from penstock.streaming.recovery import recover_context
+from penstock.streaming.waiter import ContextWaiter
 from tests.streaming.restarts.spark_stand_in import (
     LocalContext,
     LocalRDDFiles,
@@ -287,10 +288,11 @@ class Driven:
         return self.ssc is None
 
 
-class _Waiter:
+class _Waiter(ContextWaiter):
     """Takes errors for the world."""
 
     def __init__(self, world: World) -> None:
+        super().__init__(lambda: None)
         self._world = world
 
     def notify_error(self, error: BaseException) -> None:

@@ -336,6 +336,7 @@ class LocalContext(SparkContext):
         self.master = "local[4]"
         self.pythonExec = sys.executable
         self.appName = "stand-in"
+        self.environment: dict[str, str] = {}
         self._folder: str | None = None
         runtime = SimpleNamespace(getRuntime=lambda: SimpleNamespace(availableProcessors=lambda: 4))
         self._jvm: Any = SimpleNamespace(

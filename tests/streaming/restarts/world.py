@@ -298,7 +298,6 @@ class LedgerSide:
 
     def __init__(
         self,
-        spark_context: Any,
         graph: Any,
         run: Any,
         *,
