@@ -41,18 +41,21 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
+def early_blocks(sc: Any) -> Iterator[None]:
+    """Let a block interval last so long that no record could wait for its end."""
+    key = "spark.streaming.blockInterval"
+    sc._conf.set(key, "1h")
+    yield
+    sc._conf._jconf.remove(key)
+
+
+@pytest.fixture
 def ssc(sc: Any) -> Iterator[StreamingContext]:
     before = threads()
-    key = "spark.streaming.blockInterval"
-    # No block waits for its end.
-    sc._conf.set(key, "1h")
-    try:
-        made = StreamingContext(sc, 0.5)
-        yield made
-        made.stop(stopSparkContext=False)
-        assert_nothing_left(sc.applicationId, before)
-    finally:
-        sc._conf._jconf.remove(key)
+    made = StreamingContext(sc, 0.5)
+    yield made
+    made.stop(stopSparkContext=False)
+    assert_nothing_left(sc.applicationId, before)
 
 
 def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -96,6 +99,7 @@ def test_each_record_is_in_the_sink_once(
         assert found == sorted(found)
 
 
+@pytest.mark.usefixtures("early_blocks")
 def test_a_graceful_stop_commits_what_was_received(ssc: StreamingContext, tmp_path: Path) -> None:
     stream = ssc.receiverStream(numbers(500))
     # The epoch would be over in an hour.
@@ -486,6 +490,7 @@ def test_objects_without_columns_are_refused_with_what_to_do(
         ssc.awaitTermination(HANG_S)
 
 
+@pytest.mark.usefixtures("early_blocks")
 def test_the_memory_of_a_batch_is_the_functions_own(ssc: StreamingContext, tmp_path: Path) -> None:
     class Keeps:
         def __init__(self) -> None:
@@ -504,6 +509,7 @@ def test_the_memory_of_a_batch_is_the_functions_own(ssc: StreamingContext, tmp_p
     await_that(lambda: lines() >= 20_000, lines)
 
 
+@pytest.mark.usefixtures("early_blocks")
 def test_a_stream_is_continuous_or_has_batches(ssc: StreamingContext, tmp_path: Path) -> None:
     stream = ssc.receiverStream(numbers(10), "clicks")
     stream.continuous(doubled, sink=FileSink(tmp_path))
@@ -512,6 +518,7 @@ def test_a_stream_is_continuous_or_has_batches(ssc: StreamingContext, tmp_path: 
         ssc.start()
 
 
+@pytest.mark.usefixtures("early_blocks")
 def test_each_task_holds_a_core(ssc: StreamingContext, tmp_path: Path) -> None:
     ssc.receiverStream(numbers(10)).continuous(doubled, sink=FileSink(tmp_path), parallelism=3)
     said = r"4 receiver\(s\) and tasks of continuous streams \(3 of them\)"
