@@ -152,7 +152,7 @@ class SyntheticBlockServer:
 class SyntheticCluster:
     """In place of Spark: executors that run nothing."""
 
-    is_local = is_stopped = False
+    is_local = is_stopped = decommissions = False
 
     def __init__(self, executors):
         self._executors = [ExecutorLocation(f"host-{n}", str(n)) for n in range(executors)]
