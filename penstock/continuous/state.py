@@ -311,14 +311,12 @@ class KeyedState(MutableMapping[Key, Any]):
         found = self._kept(key)
         if found is None:
             raise KeyError(key)
-        return pickle.loads(found) if type(found) is bytes else found
+        return _value_of(found)
 
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value of a key, or what is given in its place."""
         found = self._kept(key)
-        if found is None:
-            return default
-        return pickle.loads(found) if type(found) is bytes else found
+        return default if found is None else _value_of(found)
 
     def _kept(self, key: Key) -> Value | None:
         check_key(key)
@@ -473,6 +471,10 @@ class KeyedState(MutableMapping[Key, Any]):
     def close(self) -> None:
         """Let go of the file; what was not saved is lost. May be called again."""
         self._database.close()
+
+
+def _value_of(kept: Value) -> Any:
+    return pickle.loads(kept) if type(kept) is bytes else kept
 
 
 def _rows_of(changes: Sequence[Change], most: int = _ROW_KEYS) -> Iterator[bytes]:

@@ -155,7 +155,7 @@ class ReceiverSide:
                     node.shared_name, tuple(one.stream_id for one in node.siblings), node.receivers
                 )
                 for node in nodes
-                if node.siblings[:1] == (node,)
+                if node.leads
             ],
         )
         self.blocks = self.hosted.tracker

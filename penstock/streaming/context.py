@@ -405,9 +405,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             StreamGraphError: There is none of that name.
         """
         for node in self._graph.inputs:
-            if not isinstance(node, ReceiverInputDStream) or node.siblings[:1] != (node,):
-                continue
-            if node.shared_name == name:
+            if isinstance(node, ReceiverInputDStream) and node.leads and node.shared_name == name:
                 return SplitDStream(self, node.siblings)
         raise StreamGraphError(f"no stream {name!r} has several receivers of one source")
 
@@ -603,11 +601,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         tasks = sum(node.continuous.parallelism for node in receivers if node.continuous)
         check_application(
             self._sc,
-            sum(
-                node.receivers if node.siblings else 1
-                for node in receivers
-                if node.siblings[:1] in ((), (node,))
-            ),
+            sum(node.receivers for node in receivers if node.leads or not node.siblings),
             HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),

@@ -38,11 +38,13 @@ class ContextWaiter:
 
     def stopping(self) -> None:
         """From now on the context is ended already, whatever goes wrong."""
-        self._is_stopping = True
+        with self._changed:
+            self._is_stopping = True
 
     def stopped(self) -> None:
         """The context was stopped: that Spark ends after it is no error."""
-        self._has_stopped = True
+        with self._changed:
+            self._has_stopped = True
 
     def tell(self, error: BaseException) -> None:
         """Let waiters raise an error, or that Spark has ended; the latest one counts."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,7 +213,7 @@ class SparkCluster:
 
     def executors(self) -> list[ExecutorLocation]:
         summaries = self._summaries()
-        leaving = self.leaving()
+        leaving = self._leaving(summaries)
         # Spark starts no task on those that it excludes (`spark.excludeOnFailure.enabled`).
         allowed = [
             summary
@@ -224,16 +225,19 @@ class SparkCluster:
             for summary in allowed or summaries
         )
 
-    @property
+    @functools.cached_property
     def decommissions(self) -> bool:
         asked = self._sc.getConf().get("spark.decommission.enabled", "false")
         return not self.is_local and str(asked).strip().lower() == "true"
 
     def leaving(self) -> frozenset[str]:
+        return self._leaving(self._summaries()) if self.decommissions else frozenset()
+
+    def _leaving(self, summaries: Iterable[Any]) -> frozenset[str]:
         if not self.decommissions:
             return frozenset()
         scheduler = self._jsc().taskScheduler()
-        up = [str(summary.id()) for summary in self._summaries()]
+        up = [str(summary.id()) for summary in summaries]
         # What Spark was told by the cluster manager, by a host or by `decommissionExecutor`.
         return frozenset(
             one for one in up if scheduler.getExecutorDecommissionState(one).isDefined()
@@ -241,11 +245,10 @@ class SparkCluster:
 
     def slots(self) -> int:
         # Spark's own count of the tasks that an executor runs at a time.
-        leaving = self.leaving()
+        summaries = self._summaries()
+        leaving = self._leaving(summaries)
         return sum(
-            int(summary.maxTasks())
-            for summary in self._summaries()
-            if str(summary.id()) not in leaving
+            int(summary.maxTasks()) for summary in summaries if str(summary.id()) not in leaving
         )
 
     def most_tries(self) -> int:

@@ -207,6 +207,11 @@ class ReceiverInputDStream(InputDStream):
         self.is_named = True
 
     @property
+    def leads(self) -> bool:
+        """Whether it stands for all receivers that share its source."""
+        return self.siblings[:1] == (self,)
+
+    @property
     def shared_name(self) -> str:
         """The name of a stream whose receivers share its source."""
         return self.name.rpartition("/")[0]
