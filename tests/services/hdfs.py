@@ -19,7 +19,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +29,7 @@ from hdfs_native import Client, WriteOptions
 from tests.bounds import HANG_S
 from tests.services.jars import jars
 from tests.services.ports import free_ports
+from tests.services.process import paused
 
 POM = Path(__file__).with_name("hdfs.pom.xml")
 START_S = HANG_S
@@ -114,17 +115,10 @@ class _Node:
         self._process.wait(STOP_S)
         self._process = None
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Stop it with SIGSTOP until the end."""
-        process = self._process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            # Nothing happens to one that was killed meanwhile.
-            process.send_signal(signal.SIGCONT)
+        assert self._process is not None
+        return paused(self._process)
 
     @property
     def is_running(self) -> bool:

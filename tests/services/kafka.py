@@ -9,8 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from kafka.errors import InvalidReplicationFactorError, TopicAlreadyExistsError
 from tests.bounds import HANG_S
 from tests.services.jars import jars
 from tests.services.ports import free_ports
+from tests.services.process import paused
 from tests.services.tls import certificate_of_host
 
 POM = Path(__file__).with_name("kafka.pom.xml")
@@ -262,16 +262,10 @@ class Broker(Kafka):
         """Kill it with SIGKILL; what was acknowledged is in the page cache."""
         self._end(signal.SIGKILL)
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> AbstractContextManager[None]:
         """Stop it with SIGSTOP until the end."""
-        process = self._process
-        assert process is not None
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
+        assert self._process is not None
+        return paused(self._process)
 
     def stop(self) -> None:
         """Kill it if it runs: the data is not needed any more."""

@@ -7,13 +7,29 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.bounds import HANG_S
 from tests.services.ports import free_ports
 
 _LAST = 3000
+
+
+@contextmanager
+def paused(process: subprocess.Popen[Any] | None) -> Iterator[None]:
+    """Stop a process with SIGSTOP until the end, if there is one."""
+    if process is None:
+        yield
+        return
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        # Nothing happens to one that was killed meanwhile.
+        process.send_signal(signal.SIGCONT)
 
 
 class ServerProcess:
@@ -68,6 +84,10 @@ class ServerProcess:
     def go_on(self) -> None:
         """End a stall."""
         self.signal(signal.SIGCONT)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Stop it with SIGSTOP until the end, if it runs."""
+        return paused(self._process)
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""

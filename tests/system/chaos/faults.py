@@ -253,37 +253,33 @@ def kill_name_node(life: Life) -> None:
     hdfs.wait_until_writable()
 
 
-def kill_broker(life: Life) -> None:
-    broker = life.victims.broker
-    assert broker is not None
-    broker.kill()
+def _kill(life: Life, server: Broker | VersityServer | None) -> None:
+    assert server is not None
+    server.kill()
     life.wait(0, 6)
-    broker.start()
+    server.start()
+
+
+def _pause(life: Life, server: Broker | VersityServer | None, most_s: float) -> None:
+    assert server is not None
+    with server.paused():
+        life.wait(LEASE_S, most_s)
+
+
+def kill_broker(life: Life) -> None:
+    _kill(life, life.victims.broker)
 
 
 def pause_broker(life: Life) -> None:
-    broker = life.victims.broker
-    assert broker is not None
-    with broker.paused():
-        life.wait(LEASE_S, 12)
+    _pause(life, life.victims.broker, 12)
 
 
 def kill_store(life: Life) -> None:
-    store = life.victims.store
-    assert store is not None
-    store.kill()
-    life.wait(0, 6)
-    store.start()
+    _kill(life, life.victims.store)
 
 
 def pause_store(life: Life) -> None:
-    store = life.victims.store
-    assert store is not None
-    store.stall()
-    try:
-        life.wait(LEASE_S, 15)
-    finally:
-        store.go_on()
+    _pause(life, life.victims.store, 15)
 
 
 def spoil_requests(life: Life) -> None:
@@ -398,14 +394,6 @@ def passing(victims: Victims) -> dict[Fault, int]:
         found.update({kill_broker: 7, pause_broker: 5})
     return found
 
-
-SAME_SERVER: dict[Fault, tuple[Fault, ...]] = {
-    kill_store: (pause_store,),
-    pause_store: (kill_store,),
-    kill_broker: (pause_broker,),
-    pause_broker: (kill_broker,),
-}
-"""What is not done beside a fault: a server that was killed cannot be paused."""
 
 ENDING: dict[Fault, int] = {
     kill_driver: 3,

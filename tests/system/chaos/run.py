@@ -29,7 +29,6 @@ from tests.system.chaos.faults import (
     ENDING,
     LEASE_S,
     MOMENT_S,
-    SAME_SERVER,
     STOPS_S,
     Fault,
     Life,
@@ -265,8 +264,7 @@ class Run:
             fault = self._draw(mild)
         if self._chance.random() >= TWO_SHARE:
             return [fault(life) or _name(fault)]
-        for each in (fault, *SAME_SERVER.get(fault, ())):
-            mild.pop(each, None)
+        mild.pop(fault, None)
         other = self._draw(mild)
         failures: list[BaseException] = []
 
