@@ -12,15 +12,13 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import SparkConf, SparkContext
 
-from benchmarks.keyed_state import keys
+from benchmarks.keyed_state import keys, seconds_of
 from benchmarks.machine import describe
 from penstock.streaming import FunctionSink, StreamingContext
 
@@ -39,27 +37,12 @@ def run(way: str, count: int, folder: Path) -> float:
     ssc = StreamingContext(sc, 1)
     ssc.checkpoint(str(folder / "checkpoint"))
     stream = ssc.receiverStream(keys(count, 1_000_000), "keys")
-    done = [0]
+    mapped = None
     if way == "continuous":
         stream.continuous(doubled, sink=FunctionSink(lambda epoch, table: None))
     else:
-
-        def add(rdd: Any) -> None:
-            done[0] += rdd.count()
-
-        stream.arrow.map(doubled).records().foreachRDD(add)
-    ssc.start()
-    begun_s = time.monotonic()
-    while True:
-        epochs = stream.epochs
-        if (epochs.records if epochs is not None else done[0]) >= count:
-            break
-        if time.monotonic() - begun_s > 600:
-            sys.exit(f"{way}: {done[0]} of {count} records after ten minutes")
-        time.sleep(0.02)
-    took_s = time.monotonic() - begun_s
-    ssc.stop(stopSparkContext=True)
-    return took_s
+        mapped = stream.arrow.map(doubled).records()
+    return seconds_of(ssc, stream, mapped, count, 600)
 
 
 def main() -> None:

@@ -63,6 +63,38 @@ def count_in_batch(key: int, value: int | None, state: Any) -> tuple[int, int]:
     return key, state.get()
 
 
+def seconds_of(ssc: Any, received: Any, made: Any, count: int, most_s: float) -> float:
+    """Run a program until so many records are in it; return how many seconds that took.
+
+    Args:
+        ssc: Its context, which is stopped.
+        received: The stream of its receiver, whose function has an epoch for each of them.
+        made: A stream whose batches have them instead; None: there is none.
+        count: How many.
+        most_s: After so long it is given up.
+    """
+    done = [0]
+
+    def add(rdd: Any) -> None:
+        done[0] += rdd.count()
+
+    if made is not None:
+        made.foreachRDD(add)
+    ssc.start()
+    begun_s = time.monotonic()
+    while True:
+        epochs = received.epochs
+        found = done[0] if epochs is None else epochs.records
+        if found >= count:
+            break
+        if time.monotonic() - begun_s > most_s:
+            sys.exit(f"{found} of {count} records after {most_s:g} s")
+        time.sleep(0.02)
+    took_s = time.monotonic() - begun_s
+    ssc.stop(stopSparkContext=True)
+    return took_s
+
+
 def run(way: str, count: int, of: int, folder: Path) -> float:
     """Return how many seconds it took."""
     conf = SparkConf().set("spark.ui.enabled", "false").set("spark.log.level", "ERROR")
@@ -71,30 +103,14 @@ def run(way: str, count: int, of: int, folder: Path) -> float:
     ssc = StreamingContext(sc, 1)
     ssc.checkpoint(str(folder / "checkpoint"))
     stream = ssc.receiverStream(keys(count, of), "keys")
-    done = [0]
+    counts = None
     if way == "key_by":
         sink = FunctionSink(lambda epoch, table: None)
         stream.continuous(count_in_state, sink=sink, key_by="key", parallelism=2)
     else:
         pairs = stream.map(lambda row: (row["key"], 1))
-        mapped = pairs.mapWithState(StateSpec.function(count_in_batch))
-
-        def add(rdd: Any) -> None:
-            done[0] += rdd.count()
-
-        mapped.foreachRDD(add)
-    ssc.start()
-    begun_s = time.monotonic()
-    while True:
-        epochs = stream.epochs
-        if (epochs.records if epochs is not None else done[0]) >= count:
-            break
-        if time.monotonic() - begun_s > 1800:
-            sys.exit(f"{way}: {done[0]} of {count} records after half an hour")
-        time.sleep(0.05)
-    took_s = time.monotonic() - begun_s
-    ssc.stop(stopSparkContext=True)
-    return took_s
+        counts = pairs.mapWithState(StateSpec.function(count_in_batch))
+    return seconds_of(ssc, stream, counts, count, 1800)
 
 
 def main() -> None:

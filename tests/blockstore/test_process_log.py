@@ -563,6 +563,24 @@ def test_what_lies_far_apart_is_not_read_with_what_is_between(
         store.close()
 
 
+def test_blocks_of_two_segments_are_two_ranges_wherever_they_are_in_them(
+    log: ProcessLog, tmp_path: Path, objects: FaultyObjects
+) -> None:
+    store = store_in(log, tmp_path, 1)
+    try:
+        infos = [put(store, 0), fill(store, 1)]
+    finally:
+        store.close()
+    assert segment_of(infos[0]) < segment_of(infos[1])
+    ahead = Readahead([msgspec.structs.replace(info, memory=None) for info in infos])
+    for info in infos:
+        assert info.segment is not None
+        fs, folder = locate(log_of(info.segment.folder))
+        path = segment_path(folder, info.segment.segment)
+        expected = fs.read_range(path, info.segment.offset, info.segment.length)
+        assert ahead.take(info.segment) == expected
+
+
 def test_a_block_that_is_lost_takes_none_with_it_that_is_read_with_it(
     log: ProcessLog, tmp_path: Path, objects: FaultyObjects
 ) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import pytest
 from obstore.store import MemoryStore
 
 from penstock.wal import ObjectFileSystem, StorageAwayError
@@ -20,6 +22,15 @@ from penstock.wal._objects_client import ObjectsClient
 from tests.wal.faulty_filesystem import SimulatedCrashError
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def another_host() -> Iterator[None]:
+    """Stand for a host of which nobody here knows whether its processes live."""
+    name = uuid.uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.processes.host_id", lambda: name)
+        yield
 
 
 class FaultyObjects(ObjectsClient):

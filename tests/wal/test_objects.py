@@ -45,7 +45,7 @@ from tests.services.google_storage import GoogleServer
 from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import BUCKET, KINDS, MOSTLY_S3, ObjectServer, make_server
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
-from tests.wal.faulty_objects import FaultyObjectFileSystem, FaultyObjects
+from tests.wal.faulty_objects import FaultyObjectFileSystem, FaultyObjects, another_host
 from tests.wal.test_model import QUICK, LogMachine
 
 FOLDER = "/app/log"
@@ -95,15 +95,6 @@ def in_memory() -> ObjectFileSystem:
 def payloads(fs: ObjectFileSystem, folder: str) -> list[bytes]:
     with LogReader.open(folder, fs=fs) as reader:
         return [bytes(record.payload) for record in reader.records()]
-
-
-@contextlib.contextmanager
-def another_host() -> Iterator[None]:
-    """Stand for a host of which nobody here knows whether its processes live."""
-    name = uuid.uuid4().hex
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.processes.host_id", lambda: name)
-        yield
 
 
 def keys(fs: ObjectFileSystem, folder: str) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import random
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from penstock.wal import (
 from penstock.wal._objects_client import ObjectsClient
 from tests.bounds import HANG_S
 from tests.services.versitygw import make_server
+from tests.wal.faulty_objects import another_host
 
 T = TypeVar("T")
 FOLDER = "/app/log"
@@ -156,14 +156,6 @@ class Files(ObjectFileSystem):
             with contextlib.suppress(StorageAwayError):
                 return function()
         return function()
-
-
-@contextlib.contextmanager
-def another_host() -> Iterator[None]:
-    name = uuid.uuid4().hex
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.processes.host_id", lambda: name)
-        yield
 
 
 @pytest.fixture(autouse=True)
