@@ -30,7 +30,7 @@ from penstock.receiver.exit_report import described
 from penstock.receiver.threaded import ThreadedReceiver
 
 
-class SourceReceiver(ThreadedReceiver):
+class ShortFormReceiver(ThreadedReceiver):
     """What a short form becomes.
 
     Args:
@@ -469,7 +469,7 @@ def store_all(
         store_from_generator(records, context, with_positions)
 
 
-class FunctionReceiver(SourceReceiver):
+class FunctionReceiver(ShortFormReceiver):
     """Stores what the generator or async generator yields that a function returns.
 
     Or runs the coroutine that it returns.
@@ -504,7 +504,7 @@ _MARGIN_S = 1.5
 """What is kept of the stop's time, to report a source that does not end before it is given up."""
 
 
-class RunReceiver(SourceReceiver):
+class RunReceiver(ShortFormReceiver):
     """Calls `run` of an object; `stop` or `close` of it, if there is one, at a stop."""
 
     def __init__(self, source: Any, takes_context: bool, with_positions: bool) -> None:
