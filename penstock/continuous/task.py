@@ -48,6 +48,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TaskWaits,
     TimerDue,
 )
 
@@ -203,6 +204,7 @@ class _Attempt:
         self._by_place: list[tuple[int, list[Any]]] = []
         self._records = 0
         self._due_ms: int | None = None
+        self._told_call = ""
         self._with = ""
         self._client = Client(
             launch.link,
@@ -292,11 +294,13 @@ class _Attempt:
     def _supervise(self) -> None:
         parent = os.getppid()
         timeout_s = self._launch.timeout_s
+        calls = (self._state_call, self._function_call, self._sink_call)
         while not self._ended.wait(_LOOK_S):
             self._watch(timeout_s + _END_S)
             if os.getppid() != parent:
                 self._end("its executor is gone")
-            for call in (self._function_call, self._sink_call, self._state_call):
+            self._tell_call(next((call.what for call in calls if call.since_s is not None), ""))
+            for call in calls:
                 since_s, most_s = call.since_s, timeout_s * call.times
                 if since_s is not None and time.monotonic() - since_s > most_s:
                     stacks = sys._current_frames()
@@ -308,6 +312,13 @@ class _Attempt:
                     self._tell(f"{call.what} has not returned for {most_s:g} s", shown)
         self._watch(4 * _END_S)
         self._sink_work.put(None)
+
+    def _tell_call(self, what: str) -> None:
+        """Tell the driver which call runs; of two the function's, which is the first to end."""
+        if what != self._told_call:
+            self._told_call = what
+            with contextlib.suppress(WireError):
+                self._client.send(TaskWaits(*self._me, what))
 
     def _watch(self, after_s: float) -> None:
         """Have the process end unless this is called again in time.

@@ -6,6 +6,7 @@ words of ours. Anyone who collects reads the model; nothing is counted here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import (
@@ -45,6 +46,7 @@ class Figures(Collector):
             yield from self._of_batches(totals)
         yield from self._of_streams()
         yield from self._of_kept()
+        yield from self._of_epochs()
 
     def _of_application(self, totals: Totals) -> Iterator[Metric]:
         application = self._model.application
@@ -171,6 +173,36 @@ class Figures(Collector):
                     log_free.add_metric(labels, pipe.log.free_bytes)
         yield from (up, attempts, records, blocks, discarded, dropped, waits, limit, passing)
         yield from (lag, lag_s, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
+
+    def _of_epochs(self) -> Iterator[Metric]:
+        found = self._model.epochs()
+        if not found:
+            return
+        epochs = CounterMetricFamily(
+            "penstock_epochs_committed", "Epochs of a continuous stream", labels=_STREAM
+        )
+        records = CounterMetricFamily(
+            "penstock_epoch_records", "Records of committed epochs", labels=_STREAM
+        )
+        age = GaugeMetricFamily(
+            "penstock_epoch_age_seconds",
+            "How long ago the first block came that is in no committed epoch",
+            labels=_STREAM,
+        )
+        waits = GaugeMetricFamily(
+            "penstock_epoch_waiting_tasks",
+            "Tasks of a continuous stream by what they wait for",
+            labels=[*_STREAM, "for"],
+        )
+        for stream_id, status in found.items():
+            name = self._model.application.streams.get(stream_id, "stream")
+            labels = [_text(name), str(stream_id)]
+            epochs.add_metric(labels, status.committed + 1)
+            records.add_metric(labels, status.records)
+            age.add_metric(labels, (status.age_ms or 0) / 1000)
+            for what, tasks in Counter(status.waits).items():
+                waits.add_metric([*labels, what], tasks)
+        yield from (epochs, records, age, waits)
 
     def _of_kept(self) -> Iterator[Metric]:
         found = self._model.kept()

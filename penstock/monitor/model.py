@@ -42,7 +42,7 @@ from penstock.streaming.listeners.events import (
     ReceiverStopped,
     StreamingStarted,
 )
-from penstock.tracker import KeptStream
+from penstock.tracker import EpochStatus, KeptStream
 
 EVENTS = 1_000
 """Events that are kept, the last ones."""
@@ -130,6 +130,7 @@ class Model(StreamingListener):
         self._trends: dict[int, Trend] = {}
         self._limits: dict[int, tuple[float | None, str]] = {}
         self._kept: dict[int, KeptStream] = {}
+        self._epochs: dict[int, EpochStatus] = {}
         self._totals = History(TOTAL_FIGURES)
         self._streams: dict[int, History] = {}
         self._waits: dict[int, History] = {}
@@ -227,6 +228,7 @@ class Model(StreamingListener):
         dropped = application.dropped_events()
         hosted = application.hosted
         slow_blocks = [] if hosted is None else hosted.tracker.take_slow_blocks()
+        epochs = {} if hosted is None else hosted.tracker.epochs()
         kept = application.kept()
         unfinished = dict(application.unfinished()) if dropped else {}
         statistics = application.statistics() if dropped else None
@@ -257,7 +259,7 @@ class Model(StreamingListener):
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source.value)
-            self._kept = dict(kept)
+            self._kept, self._epochs = dict(kept), epochs
             self._has_looked = has_started
             for found in slow_blocks:
                 self._tell(
@@ -322,6 +324,11 @@ class Model(StreamingListener):
         """Return what is there of streams that queries read, in the order of the streams."""
         with self._lock:
             return tuple(found for _, found in sorted(self._kept.items()))
+
+    def epochs(self) -> dict[int, EpochStatus]:
+        """Return where the epochs of continuous streams are, in the order of the streams."""
+        with self._lock:
+            return dict(sorted(self._epochs.items()))
 
     def batches(self, *statuses: BatchStatus) -> tuple[Batch, ...]:
         """Return the batches that are kept, of some statuses or of all; the newest first."""

@@ -105,6 +105,24 @@ def queries_table(status: Status, width: int) -> list[str]:
     return table(("STREAM", ">KEPT BYTES", ">RECORDS", ">BEHIND", "QUERY"), rows, width)
 
 
+def epochs_table(status: Status, width: int) -> list[str]:
+    """Return how far the function of each continuous stream is, one a line."""
+    rows = [
+        (
+            found["name"],
+            found["logged"],
+            found["committed"],
+            found["ageMs"],
+            count_text(found["records"]),
+            found["failures"],
+            found["waitsFor"],
+        )
+        for found in status["epochs"]
+    ]
+    heads = (">LOGGED", ">COMMITTED", ">AGE MS", ">RECORDS", ">FAILURES", "WAITS FOR")
+    return table(("EPOCHS OF", *heads), rows, width)
+
+
 def events_lines(events: Sequence[dict[str, Any]], width: int) -> list[str]:
     """Return events, one a line."""
     return [cut(f"{time_text(found['atMs'])}  {clean(found['text'])}", width) for found in events]
@@ -147,6 +165,8 @@ def top_lines(status: Status, width: int) -> list[str]:
             lines += ["", *table(("RECEIVER", "LISTENS AT"), places, width)]
     if status["kept"]:
         lines += ["", *queries_table(status, width)]
+    if status["epochs"]:
+        lines += ["", *epochs_table(status, width)]
     if has_batches:
         lines += ["", *batches_table(status["batches"][:5], width)]
     errors = [event for event in status["events"] if event["isError"]][-_ERRORS_SHOWN:]

@@ -55,10 +55,14 @@ from penstock.wire.messages import (
     Refused,
     SubscribeTask,
     TaskFailed,
+    TaskWaits,
     TimerDue,
 )
 
-CONTINUOUS_MESSAGES = (SubscribeTask, EpochPrepared, EpochCommitted, TimerDue, TaskFailed)
+CONTINUOUS_MESSAGES = (
+    *(SubscribeTask, EpochPrepared, EpochCommitted),
+    *(TimerDue, TaskWaits, TaskFailed),
+)
 
 _STOP_S = 10.0
 
@@ -236,6 +240,8 @@ class ContinuousStreams:
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that was received is in committed epochs; whether it is."""
         end_s = time.monotonic() + timeout_s
+        for epochs in self._streams.values():
+            epochs.drain(0.0)  # All begin, also behind one that takes long.
         done = [epochs.drain(end_s) for epochs in self._streams.values()]
         return all(done)
 
@@ -303,6 +309,8 @@ class ContinuousStreams:
                 epochs.committed(message)
             elif isinstance(message, TimerDue):
                 epochs.timer_due(message)
+            elif isinstance(message, TaskWaits):
+                epochs.task_waits(message)
             else:
                 epochs.failed(message)
             answer(Ok())

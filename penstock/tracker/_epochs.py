@@ -15,6 +15,7 @@ import math
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TaskWaits,
     TimerDue,
 )
 
@@ -83,6 +85,7 @@ class _Task:
         has_job: Whether the job of the newest attempt has not ended.
         has_begun: Whether the newest attempt has subscribed.
         due_ms: When it has something to do without a block, in ms since the epoch; None: never.
+        call: Which call of it ran when it looked last; empty: none.
     """
 
     attempt: str = ""
@@ -94,6 +97,7 @@ class _Task:
     has_job: bool = False
     has_begun: bool = False
     due_ms: int | None = None
+    call: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,10 @@ class EpochStatus:
         committed: The newest epoch that is where it belongs.
         records: Records that the function was given in epochs that were committed in this run.
         failures: Failures of the function or the sink since the last epoch.
-        waiting: The tasks that the newest epoch waits for.
+        waits: What each task waits for: its start, the source, the function, the file of its state,
+            the sink, other tasks or the driver log. Empty: it is over, and there are no tasks.
+        age_ms: How long ago the first block was added that is in no committed epoch; None: there is
+            none.
         letters: How many of the records the function raised for, and are dead letters.
         late: Records of these epochs that were earlier than the watermark.
         watermark_ms: Where the watermark was at the end of the last of them, in ms since the epoch;
@@ -116,10 +123,19 @@ class EpochStatus:
     committed: int
     records: int
     failures: int
-    waiting: tuple[int, ...]
+    waits: tuple[str, ...]
+    age_ms: int | None
     letters: int = 0
     late: int = 0
     watermark_ms: int | None = None
+
+    @property
+    def waits_for(self) -> str:
+        """What its tasks wait for, and how many of them where it is not the same for all."""
+        counts = Counter(self.waits)
+        if len(counts) < 2:
+            return next(iter(counts), "nothing: it is over")
+        return ", ".join(f"{what} ({tasks})" for what, tasks in counts.items())
 
 
 class Epochs:
@@ -337,7 +353,7 @@ class Epochs:
         with self._changed:
             task = self._tasks[number]
             task.attempt, task.peer, task.has_failed = attempt, None, False
-            task.has_job, task.has_begun, task.due_ms = True, False, None
+            task.has_job, task.has_begun, task.due_ms, task.call = True, False, None, ""
             # What it had prepared was in its memory.
             task.prepared = min(task.prepared, self._epoch.number)
 
@@ -454,6 +470,12 @@ class Epochs:
             if (task := self._task_of(message)) is not None:
                 task.due_ms = message.due_ms
                 self._await_timers()
+
+    def task_waits(self, message: TaskWaits) -> None:
+        """Take note which call of a task runs."""
+        with self._changed:
+            if (task := self._task_of(message)) is not None:
+                task.call = message.what
 
     def _go_on(self, number: int) -> None:
         """Fill the next epoch, as all of the last one is where it belongs."""
@@ -584,7 +606,8 @@ class Epochs:
             return [(at, each.attempt) for at, each in tasks if each.has_job and not each.has_begun]
 
     def _task_of(
-        self, message: SubscribeTask | EpochPrepared | EpochCommitted | TimerDue | TaskFailed
+        self,
+        message: SubscribeTask | EpochPrepared | EpochCommitted | TimerDue | TaskWaits | TaskFailed,
     ) -> _Task | None:
         if not 0 <= message.task < len(self._tasks):
             return None
@@ -607,6 +630,7 @@ class Epochs:
         Returns:
             Whether it is.
         """
+        tell_s = time.monotonic() + _AGAIN_S
         with self._changed:
             self._drains = True
             while not self._is_over:
@@ -617,10 +641,21 @@ class Epochs:
                 left_s = end_s - time.monotonic()
                 if left_s <= 0:
                     return False
+                if end_s - left_s >= tell_s:
+                    self._tell_drain()
                 self._changed.wait(min(left_s, 0.2))
             else:
                 return False
         return self._epoch.number < 0 or self._note_committed()
+
+    def _tell_drain(self) -> None:
+        waits = self.status().waits_for
+        core = ": each needs a free core of Spark" if "its start" in waits else ""
+        self._limited_log.log(
+            f"The graceful stop waits for continuous stream {self.name}, of which some is in no "
+            f"committed epoch: its tasks wait for {waits}{core}",
+            like="drain",
+        )
 
     def stop(self) -> None:
         """Tell the tasks to end, whatever they have; what is not logged is computed again."""
@@ -637,22 +672,35 @@ class Epochs:
     def status(self) -> EpochStatus:
         """Return where its epochs are."""
         with self._changed:
-            number = self._epoch.number
-            waiting = tuple(
-                at
-                for at, task in enumerate(self._tasks)
-                if (self._state is _State.LOGGED and task.committed < number)
-                or (self._state is _State.ENDED and task.prepared <= number)
-            )
-            committed = number - (self._state is _State.LOGGED)
+            number, is_logged = self._epoch.number, self._state is _State.LOGGED
+            start = self._start if is_logged else self._epoch.end
+            _, _, added_ms = self._places.between(self.stream_id, start, start + 1)
             failures = sum(task.failures for task in self._tasks)
             return EpochStatus(
                 number,
-                committed,
+                number - is_logged,
                 self._records,
                 failures,
-                waiting,
+                () if self._is_over else self._waits(),
+                max(0, self._clock.time_ms() - added_ms[0]) if added_ms else None,
                 self._letters,
                 self._late,
                 self._watermark_ms,
             )
+
+    def _waits(self) -> tuple[str, ...]:
+        """Return what each task waits for; needs `_changed`."""
+        number, tasks = self._epoch.number, self._tasks
+        if self._state is _State.LOGGED:
+            left, call = [task for task in tasks if task.committed < number], "the sink"
+        elif self._state is _State.ENDED:
+            left, call = [task for task in tasks if task.prepared <= number], "the function"
+        elif self._pushed > self._epoch.end:
+            left, call = tasks, "the source"
+        else:
+            return tuple("the source" if task.peer else "its start" for task in tasks)
+        others = "other tasks" if left else "the driver log"
+        return tuple(
+            "its start" if task.peer is None else (task.call or call) if task in left else others
+            for task in tasks
+        )

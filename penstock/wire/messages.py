@@ -689,6 +689,16 @@ class TimerDue(msgspec.Struct, frozen=True, tag=True):
     """In ms since the epoch; None: never."""
 
 
+class TaskWaits(msgspec.Struct, frozen=True, tag=True):
+    """Tell for which call a task waits, once a second if that has changed (send)."""
+
+    stream_id: int
+    task: int
+    attempt: str
+    what: str
+    """Empty: for none."""
+
+
 class TaskFailed(msgspec.Struct, frozen=True, tag=True):
     """Tell that a task's function or sink failed, or hangs; the attempt ends (send)."""
 
@@ -791,6 +801,7 @@ Message = (
     | CommitEpoch
     | EpochCommitted
     | TimerDue
+    | TaskWaits
     | TaskFailed
     | Ok
     | Registered

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.continuous.task import ContinuousLaunch, _Attempt
+from penstock.wire.messages import TaskWaits
 from tests.bounds import HANG_S
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import Tracker, make_launch
@@ -34,6 +35,7 @@ def test_a_call_that_hangs_is_told_and_ends_the_attempt(
         supervising.join(HANG_S)
         assert not supervising.is_alive()
         assert time.monotonic() - hanging.since_s > bound_s
-        assert sent[0].message == f"{hanging.what} has not returned for {bound_s:g} s"
+        assert sent[0] == TaskWaits(0, 0, "a", hanging.what)
+        assert sent[-1].message == f"{hanging.what} has not returned for {bound_s:g} s"
     finally:
         tracker.server.stop()

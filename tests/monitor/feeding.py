@@ -26,7 +26,7 @@ from penstock.streaming.listeners.events import (
     StreamingStarted,
 )
 from penstock.streaming.listeners.input_info import BatchInput
-from penstock.tracker import KeptStream
+from penstock.tracker import EpochStatus, KeptStream
 from penstock.wire.messages import (
     LettersSent,
     LogReading,
@@ -68,6 +68,7 @@ class Program:
         self.statuses: dict[int, ReceiverStatus] = {}
         self.rates: dict[int, StreamRate] = {}
         self.kept: dict[int, KeptStream] = {}
+        self.epochs: dict[int, EpochStatus] = {}
         book: Any = Rates(self.rates)
         self.readings = ReceiverReadings(book, self.clock)
         self.acted: list[tuple[object, ...]] = []
@@ -262,6 +263,9 @@ class Hosted:
     def take_slow_blocks(self) -> list[SlowBlock]:
         found, self._program.slow_blocks = self._program.slow_blocks, []
         return found
+
+    def epochs(self) -> dict[int, EpochStatus]:
+        return self._program.epochs
 
     def seal(self, stream_id: int) -> None:
         self._program.acted.append(("seal", stream_id))

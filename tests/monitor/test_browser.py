@@ -22,7 +22,7 @@ from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import WebServer
 from penstock.monitor.web.status import Status
-from penstock.tracker import ConsumerStatus, KeptStream
+from penstock.tracker import ConsumerStatus, EpochStatus, KeptStream
 from penstock.wal import SyncPolicy
 from tests.bounds import HANG_S
 from tests.monitor.asking import get, open_access, serving
@@ -143,12 +143,16 @@ def test_of_a_host_it_shows_queries_and_no_batches(browser: Chrome) -> None:
         shown.wait_for("Receiving since", "#since")
         assert "numbers-0 5 MiB in 6 blocks 12,345 <b>c4ff</b> 1,200" in shown.text("#queries")
         assert shown.count("#queries b") == 0
+        assert not browser.find_element(By.ID, "epochs-section").is_displayed()
         WebDriverWait(browser, WAIT_S).until(lambda _: shown.count("#charts svg") == 1)
         for hidden in ("active-section", "completed-section"):
             assert not browser.find_element(By.ID, hidden).is_displayed()
         program.kept[0] = KeptStream(0, "epoch", 9, 9, 12_345, 0, ())
         program.model.tick()
         shown.wait_for("no query reads it", "#queries")
+        program.epochs[0] = EpochStatus(8, 7, 12_345, 1, ("the sink",), 1_500, 3, 2)
+        program.model.tick()
+        shown.wait_for("numbers-0 8 7 1.5 s 12,345 3 2 1 the sink", "#epochs")
         routes.stop()
 
 

@@ -10,7 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.monitor import TrackerEvents
 from penstock.monitor.tables import top_lines
 from penstock.monitor.web.routes import Routes
-from penstock.tracker import ConsumerStatus, KeptStream, ReceiverState, ReceiverTrackingInfo
+from penstock.tracker import (
+    ConsumerStatus,
+    EpochStatus,
+    KeptStream,
+    ReceiverState,
+    ReceiverTrackingInfo,
+)
 from penstock.tracker.cluster import ExecutorLocation
 from tests.monitor.asking import get, open_access, read, text
 from tests.monitor.feeding import START_MS, Program
@@ -28,6 +34,19 @@ def running() -> Program:
 
 def status(program: Program) -> Any:
     return read(Routes(program.model, open_access()).answer(get("/api/penstock/status")))
+
+
+def samples(program: Program) -> dict[tuple[str, str, str], float]:
+    """Return what Prometheus reads, by name, stream, and who reads, or what is waited for."""
+    answer = Routes(program.model, open_access()).answer(get("/metrics"))
+    return {
+        (found.name, found.labels.get("stream", ""), labels.get("query", labels.get("for", ""))): (
+            found.value
+        )
+        for family in text_string_to_metric_families(text(answer) + "\n")
+        for found in family.samples
+        for labels in [found.labels]
+    }
 
 
 def test_its_status_has_who_reads_what_and_no_batches() -> None:
@@ -109,16 +128,47 @@ def test_a_source_that_gives_nothing_is_told() -> None:
 
 
 def test_prometheus_reads_what_is_kept_and_how_far_queries_are() -> None:
-    answer = Routes(running().model, open_access()).answer(get("/metrics"))
-    samples = {
-        (sample.name, sample.labels.get("query", "")): sample.value
-        for family in text_string_to_metric_families(text(answer) + "\n")
-        for sample in family.samples
+    found = samples(running())
+    assert found["penstock_kept_bytes", "numbers", ""] == 5 << 20
+    assert found["penstock_query_lag_records", "numbers", "c4ff9a50"] == 1_200
+    assert found["penstock_receiver_up", "numbers", ""] == 1
+    assert not [name for name, *_ in found if "batch" in name or "epoch" in name]
+
+
+def test_epochs_are_shown_with_their_age_and_what_their_tasks_wait_for() -> None:
+    program = running()
+    assert status(program)["epochs"] == []
+    assert not any(line.startswith("EPOCHS") for line in top_lines(status(program), 90))
+    waits = ("the function", "the sink", "the function")
+    program.epochs[0] = EpochStatus(8, 7, 12_345, 1, waits, 1_500, 3, 2, START_MS)
+    program.epochs[1] = EpochStatus(-1, -1, 0, 0, (), None)
+    program.model.tick()
+    first, second = status(program)["epochs"]
+    assert first == {
+        "stream": 0,
+        "name": "numbers-0",
+        "logged": 8,
+        "committed": 7,
+        "ageMs": 1_500,
+        "records": 12_345,
+        "deadLetters": 3,
+        "late": 2,
+        "watermarkMs": START_MS,
+        "failures": 1,
+        "waitsFor": "the function (2), the sink (1)",
     }
-    assert samples["penstock_kept_bytes", ""] == 5 << 20
-    assert samples["penstock_query_lag_records", "c4ff9a50"] == 1_200
-    assert samples["penstock_receiver_up", ""] == 1
-    assert not [name for name, _ in samples if "batch" in name]
+    assert second["waitsFor"] == "nothing: it is over"
+    lines = top_lines(status(program), 90)
+    at = next(number for number, line in enumerate(lines) if line.startswith("EPOCHS OF"))
+    shown = "numbers-0 8 7 1500 12.3k 1 the function (2), the sink (1)"
+    assert lines[at + 1].split() == shown.split()
+    figures = samples(program)
+    assert figures["penstock_epochs_committed_total", "numbers", ""] == 8
+    assert figures["penstock_epoch_records_total", "numbers", ""] == 12_345
+    assert figures["penstock_epoch_age_seconds", "numbers", ""] == 1.5
+    assert figures["penstock_epoch_waiting_tasks", "numbers", "the function"] == 2
+    assert figures["penstock_epochs_committed_total", "stream", ""] == 0
+    assert figures["penstock_epoch_age_seconds", "stream", ""] == 0
 
 
 def test_before_its_receivers_were_looked_at_it_is_not_ready() -> None:

@@ -49,6 +49,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TaskWaits,
     TimerDue,
 )
 from tests.bounds import HANG_S
@@ -380,6 +381,22 @@ def test_what_is_noted_of_the_last_epoch_says_nothing_of_the_next(tmp_path: Path
     assert case.ledger.places.epoch(0, CONTINUOUS) == (3, known[1])
 
 
+def test_a_drain_that_takes_long_says_at_once_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_epochs, "_AGAIN_S", 0.0)
+    driver, tasks = started(Case(tmp_path, 2), 2)
+    driver.epochs.push()
+    run(tasks[1])
+    Task(driver, 0)
+    assert not driver.epochs.drain(time.monotonic() + 0.01)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "The graceful stop waits for continuous stream clicks, of which some is in no committed "
+        "epoch: its tasks wait for its start (1), the function (1): each needs a free core of Spark"
+    )
+
+
 def test_what_was_drained_is_not_committed_once_more(tmp_path: Path) -> None:
     case = Case(tmp_path, 2)
     driver, (task,) = started(case)
@@ -641,7 +658,7 @@ def test_a_new_attempt_says_itself_when_it_has_something_to_do(tmp_path: Path) -
     driver.due(10)
     driver.epochs.launched(0, attempt_name(8))
     driver.wait()
-    assert driver.epochs.status().waiting == ()  # None has ended.
+    assert driver.epochs.status().waits == ("its start",)
     assert driver.later == []
     driver.due(0)  # Of the old one.
     assert driver.later == []
@@ -659,7 +676,7 @@ def test_a_driver_that_comes_back_commits_an_epoch_of_timers_alone(
         driver.epochs.committed(EpochCommitted(0, 0, driver.attempt, 0, 0))
     driver.case.start_again()
     status = keyed(driver.case, 1).status()
-    assert (status.number, status.waiting) == (0, () if is_committed else (0,))
+    assert (status.number, status.committed) == (0, 0 if is_committed else -1)
 
 
 def test_what_dies_in_an_epoch_of_timers_alone_is_counted(tmp_path: Path) -> None:
@@ -704,7 +721,7 @@ def test_an_epoch_of_timers_alone_is_committed_once_more_unless_the_log_has_it(
     for _ in range(2):
         assert case.ledger.places.epoch(0, CONTINUOUS) == (0, open_one)
         status = keyed(case, 1).status()
-        assert (status.number, status.committed, status.waiting) == (7, 6, (0,))
+        assert (status.number, status.committed) == (7, 6)
         case.start_again()
     for wrong in (
         LoggedEpoch("a" * 32, 7, 0, 1, "key", 6),
@@ -719,7 +736,7 @@ def test_an_epoch_of_timers_alone_is_committed_once_more_unless_the_log_has_it(
         case.ledger._state.note_epoch(EpochEvent(0, CONTINUOUS, 0, closed, 1))
     case.start_again()
     status = keyed(case, 1).status()
-    assert (status.number, status.committed, status.waiting) == (7, 7, ())
+    assert (status.number, status.committed) == (7, 7)
 
 
 def test_an_epoch_that_does_not_follow_is_refused(tmp_path: Path) -> None:
@@ -781,6 +798,66 @@ def test_an_attempt_that_lost_its_connection_is_looked_for_until_its_job_ends(
     assert driver.epochs.has_job(1, other.attempt)
     driver.epochs.stop()
     assert not driver.epochs.has_job(1, other.attempt)
+
+
+def test_it_says_what_each_task_waits_for_and_how_old_its_epoch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(tmp_path, 2)
+    driver, tasks = started(case, 2)
+    epochs = driver.epochs
+    found: list[tuple[tuple[str, ...], int | None]] = []
+
+    def look() -> None:
+        case.clock.advance(10)
+        status = epochs.status()
+        found.append((status.waits, status.age_ms))
+
+    def refuse(*_: Any) -> None:
+        raise LedgerError("it is full")
+
+    def says(task: Task, what: str) -> None:
+        epochs.task_waits(TaskWaits(0, task.number, task.attempt, what))
+
+    first, second = tasks
+    look()
+    says(first, "the function")
+    look()
+    driver.timers.pop()()
+    look()
+    run(first)
+    look()
+    with monkeypatch.context() as patched:
+        patched.setattr(Places, "log_epoch", refuse)
+        run(second)
+    look()
+    says(first, "")
+    driver.timers.pop()()
+    look()
+    says(second, "the file of its state")
+    look()
+    run(first)
+    look()
+    run(second)
+    look()
+    epochs.launched(1, attempt_name(3))
+    says(second, "the sink")  # It is replaced.
+    look()
+    epochs.stop()
+    look()
+    assert found == [
+        (("the source", "the source"), 10),
+        (("the function", "the source"), 20),
+        (("the function", "the function"), 30),
+        (("other tasks", "the function"), 40),
+        (("the driver log", "the driver log"), 50),
+        (("the sink", "the sink"), 60),
+        (("the sink", "the file of its state"), 70),
+        (("other tasks", "the file of its state"), 80),
+        (("the source", "the source"), None),
+        (("the source", "its start"), None),
+        ((), None),
+    ]
 
 
 def test_an_attempt_has_not_begun_until_it_subscribes(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ from penstock.wire.messages import (
     SubscribeTask,
     TaskBlocks,
     TaskFailed,
+    TaskWaits,
     TimerDue,
     UpdateRateLimit,
 )
@@ -158,6 +159,7 @@ EXAMPLES: list[Message] = [
     EpochCommitted(0, 1, ATTEMPT, 3, 1000, 2, 1, 1_700_000_000_000),
     TimerDue(0, 1, ATTEMPT, 1_700_000_000_000),
     TimerDue(0, 1, ATTEMPT, None),
+    TaskWaits(0, 1, ATTEMPT, "the sink"),
     TaskFailed(0, 1, ATTEMPT, "the function failed", "Traceback", permanent=True),
     Ok(),
     Registered(5 << 32, b"\x93\x01\x02\x03", 1e6),

@@ -31,7 +31,7 @@ from penstock.monitor.records import (
 )
 from penstock.monitor.sentence import troubles
 from penstock.monitor.web.exchange import Answer, Request, as_json, json_answer, text_answer
-from penstock.tracker import KeptStream
+from penstock.tracker import EpochStatus, KeptStream
 
 _Record = TypeVar("_Record")
 
@@ -103,16 +103,34 @@ class Status:
             ],
             "receivers": [_of_receiver(found) for found in model.receivers()],
             "kept": [self._of_kept(found) for found in model.kept()],
+            "epochs": [self._of_epochs(*found) for found in model.epochs().items()],
             "batches": self._batches_told.of(batches[:_BATCHES]),
             "retainedBatches": len(batches),
             "events": self._events_told.of(model.events()[-_EVENTS:]),
         }
 
+    def _name(self, stream_id: int) -> str:
+        return f"{self._model.application.streams.get(stream_id, 'stream')}-{stream_id}"
+
+    def _of_epochs(self, stream_id: int, found: EpochStatus) -> dict[str, Any]:
+        return {
+            "stream": stream_id,
+            "name": self._name(stream_id),
+            "logged": found.number,
+            "committed": found.committed,
+            "ageMs": found.age_ms,
+            "records": found.records,
+            "deadLetters": found.letters,
+            "late": found.late,
+            "watermarkMs": found.watermark_ms,
+            "failures": found.failures,
+            "waitsFor": found.waits_for,
+        }
+
     def _of_kept(self, found: KeptStream) -> dict[str, Any]:
-        name = self._model.application.streams.get(found.stream_id, "stream")
         return {
             "stream": found.stream_id,
-            "name": f"{name}-{found.stream_id}",
+            "name": self._name(found.stream_id),
             "records": found.records,
             "bytes": found.size_bytes,
             "blocks": found.next - found.first,

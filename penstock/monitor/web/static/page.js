@@ -89,6 +89,11 @@ function queriesView(kept) {
   return table("What is kept for queries, and how far they are", ["Stream", "Kept", ">Records so far", "Query", ">Records behind", "Last seen (to ten minutes)"], rows);
 }
 
+function epochsView(epochs) {
+  const rows = epochs.map((found) => [found.name, count(found.logged), count(found.committed), duration(found.ageMs), count(found.records), count(found.deadLetters), count(found.late), count(found.failures), found.waitsFor]);
+  return table("How far functions and sinks are", ["Stream", ">Logged", ">Committed", ">Age", ">Records", ">Dead letters", ">Late", ">Failures since the last", "Waits for"], rows);
+}
+
 function batchLink(found) {
   const link = element("a", time(found.id));
   link.href = `./?batch=${found.id}`;
@@ -121,6 +126,8 @@ function overview(status) {
   byId("active-section").hidden = byId("completed-section").hidden = !batchMs;
   byId("queries-section").hidden = !status.kept.length;
   show("queries", status.kept, () => [queriesView(status.kept)]);
+  byId("epochs-section").hidden = !status.epochs.length;
+  show("epochs", status.epochs, () => [epochsView(status.epochs)]);
   receiversShown.show(status.receivers);
   const active = status.batches.filter((found) => found.status !== "COMPLETED");
   const waiting = `${totals.waitingBatches} waiting, ${totals.runningBatches} running`;
