@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.position_changes import PositionChanges
 
 MOST_SPLITS = 100_000
+MOST_NAME_BYTES = 1000
 _MOST_TOLD = 5
 _ACCEPTED = "a method or function without arguments that returns the names of the splits as texts"
 
@@ -82,15 +83,26 @@ def names_of(receiver: str, answer: object) -> tuple[str, ...]:
         raise SplitsError(receiver, f"returned {answer!r:.100}")
     names: list[str] = []
     for name in answer:
-        if type(name) is not str or not name:
-            raise SplitsError(receiver, f"named a split {name!r:.100}, which is no text")
-        names.append(name)
+        if not isinstance(name, str) or not 0 < _size_bytes(name) <= MOST_NAME_BYTES:
+            raise SplitsError(
+                receiver,
+                f"named a split {name!r:.100}, which is no text of 1 to {MOST_NAME_BYTES:,} bytes "
+                "of UTF-8",
+            )
+        names.append(str.__str__(name))  # Of NumPy's texts and members of an enumeration, too.
         if len(names) > MOST_SPLITS:
             raise SplitsError(receiver, f"named more than {MOST_SPLITS:,} splits")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise SplitsError(receiver, f"named {twice!r:.100} twice")
     return tuple(names)
+
+
+def _size_bytes(name: str) -> int:
+    try:
+        return len(name.encode())
+    except UnicodeEncodeError:
+        return 0  # A lone surrogate, which no log holds.
 
 
 def position_of_splits(position: Any, splits: frozenset[str]) -> PositionChanges:

@@ -33,7 +33,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDoneError
 
 from penstock.clock import Clock
-from penstock.errors import typed_text
+from penstock.errors import IllegalStateError, typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import Receiver, SplitsError
 from penstock.receiver.splits import names_of
@@ -187,8 +187,9 @@ class SplitStream:
         if logged.declared == self._declared:
             # A program that asks for another number than before gets it.
             self._wanted = min(logged.wanted, len(self.streams))
+        self._ask()
         try:
-            self._splits = self._ask()
+            self._splits = self._answered(_ASK_S)
         except SplitsError as error:
             self._splits = tuple(split for kept in self._has.values() for split in kept or ())
             if not self._splits:
@@ -198,7 +199,7 @@ class SplitStream:
             _log.warning("The source of the stream %r has no splits yet", self._name)
         with self._logging:
             self._log(divided(self._splits, self._has, self._wanted))
-        self._thread.start()
+            self._thread.start()
 
     def stop(self) -> None:
         """Let no receiver start any more, and move nothing."""
@@ -215,9 +216,12 @@ class SplitStream:
         """Have another number of receivers; returns when that is logged, and moves follow.
 
         Raises:
+            IllegalStateError: `start` has not returned.
             LedgerWriteError: It could not be logged; nothing was changed.
         """
         with self._logging:
+            if self._thread.ident is None:
+                raise IllegalStateError("scale() has effect once the streams have started")
             event = SplitsEvent(tuple(self._has.items()), count, self._declared)
             self._ledger.divide(event)
             with self._changed:
@@ -270,18 +274,21 @@ class SplitStream:
     def _run(self) -> None:
         while not self._is_stopped:
             now_s = self._clock.monotonic_s()
-            if now_s - self._asked_s >= self._interval_s:
-                self._look()
+            self._look(now_s)
             self._move(self._wanted_now(now_s))
             with self._changed:
                 wait_s = min(self._interval_s, _ROOM_S)
                 self._changed.wait_for(lambda: self._is_due or self._is_stopped, wait_s)
                 self._is_due = False
 
-    def _look(self) -> None:
-        """Ask for the splits; what cannot be told leaves them as they are."""
+    def _look(self, now_s: float) -> None:
+        """Ask for the splits now and then; what cannot be told leaves them as they are."""
+        if self._answer is None and now_s - self._asked_s >= self._interval_s:
+            self._ask()
+        if self._answer is None or not (self._answer.done() or now_s - self._asked_s >= _ASK_S):
+            return
         try:
-            splits = self._ask()
+            splits = self._answered(0)
         except SplitsError as error:
             self._limited_log.log(f"{error}. The splits stay as they were", like="")
             return
@@ -289,22 +296,33 @@ class SplitStream:
             _log.info("The source of the stream %r has %d splits now", self._name, len(splits))
         self._splits = splits
 
-    def _ask(self) -> tuple[str, ...]:
-        receiver = self._receiver
-        kind = receiver._receiver_type()
-        ask = receiver.splits
+    def _ask(self) -> None:
+        """Call `splits` in a thread of its own."""
+        kind, ask = self._receiver._receiver_type(), self._receiver.splits
         assert ask is not None
-        if self._answer is None:
-            answer: Future[tuple[str, ...]] = Future()
-            self._answer = answer
-            OwnedThread(
-                lambda: answer.set_result(names_of(kind, ask())),
-                f"splits-{self.streams[0]}-call",
-                on_error=answer.set_exception,
-            ).start()
+        answer: Future[tuple[str, ...]] = Future()
+        answer.add_done_callback(lambda _: self._tell_thread())
+        self._answer = answer
         self._asked_s = self._clock.monotonic_s()
+
+        def call() -> None:
+            try:
+                answer.set_result(names_of(kind, ask()))
+            except BaseException as error:  # noqa: BLE001 - of the program; it is told with its name
+                answer.set_exception(error)
+
+        OwnedThread(call, f"splits-{self.streams[0]}-call").start()
+
+    def _tell_thread(self) -> None:
+        with self._changed:
+            self._is_due = True
+            self._changed.notify_all()
+
+    def _answered(self, timeout_s: float) -> tuple[str, ...]:
+        assert self._answer is not None
+        kind = self._receiver._receiver_type()
         try:
-            error = self._answer.exception(_ASK_S)
+            error = self._answer.exception(timeout_s)
         except NotDoneError:
             raise SplitsError(kind, f"has not returned for {_ASK_S:g} s") from None
         answer, self._answer = self._answer, None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark import SparkContext
 
@@ -126,6 +128,8 @@ def test_any_function_without_arguments_is_accepted(splits: Any) -> None:
         ([b"a"], "named a split b'a'"),
         ([""], "named a split ''"),
         ([["a"]], "named a split ['a']"),
+        (["\udc80"], "named a split '\\udc80', which is no text of 1 to 1,000 bytes"),
+        (["x" * 1001], "xxx, which is no text of 1 to 1,000 bytes"),
         (["a", "b", "a"], "named 'a' twice"),
         (map(str, range(200_000)), "named more than 100,000 splits"),
     ],
@@ -140,6 +144,16 @@ def test_an_answer_that_is_no_list_of_names_says_what_it_is(answer: Any, says: s
 def test_any_iterable_of_names_is_an_answer() -> None:
     assert names_of("Queues", iter("ab")) == names_of("Queues", {"a": 1, "b": 2}) == ("a", "b")
     assert names_of("Queues", ()) == ()
+    assert names_of("Queues", ["x" * 1000]) == ("x" * 1000,)
+
+
+def test_texts_of_other_kinds_are_texts() -> None:
+    class Queue(str, enum.Enum):
+        ORDERS = "orders"
+
+    names = names_of("Queues", [Queue.ORDERS, *np.array(["returns"])])
+    assert names == ("orders", "returns")
+    assert {type(name) for name in names} == {str}
 
 
 @pytest.mark.parametrize("position", [3, "a", [1], {"c": 1}, {"a": 1, "c": 2}, {1: 2}, ("a", 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.errors import IllegalStateError
 from penstock.position_changes import PositionChanges, encoded_position
 from penstock.receiver import SplitsError
 from penstock.settings import Settings
@@ -157,14 +158,16 @@ class Shared(Source):
     def __init__(self, *splits: str) -> None:
         super().__init__()
         self.answer: Any = list(splits)
+        self.is_asked = False
 
     def splits(self) -> Any:
         if isinstance(self.answer, BaseException):
             raise self.answer
         if isinstance(self.answer, threading.Event):
+            self.is_asked = True
             self.answer.wait(WAIT_S)
             return []
-        return self.answer
+        return self.answer() if callable(self.answer) else self.answer
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "answer": None}
@@ -182,6 +185,7 @@ def sharing(
     *,
     settings: Settings = QUICK,
     cluster: ThreadCluster | None = None,
+    made: Callable[[ReceiverTracker], None] = lambda tracker: None,
 ) -> Iterator[tuple[ReceiverTracker, ThreadCluster, Events]]:
     cluster = cluster or ThreadCluster()
     cluster.task_slots = 100
@@ -194,6 +198,7 @@ def sharing(
         settings=settings,
         shared=[SharedSource("s", tuple(range(most)), receivers)],
     )
+    made(tracker)
     tracker.start(keep_batches=True)
     try:
         yield tracker, cluster, events
@@ -411,8 +416,8 @@ def test_new_splits_and_those_that_are_gone_are_seen_while_it_runs(
         (["a", "b", "a"], "named 'a' twice"),
         ("abc", "returned 'abc'"),
         (None, "returned None"),
-        ([1], "named a split 1, which is no text"),
-        ([""], "named a split '', which is no text"),
+        ([1], "named a split 1, which is no text of"),
+        ([""], "named a split '', which is no text of"),
     ],
 )
 def test_without_a_list_of_splits_nothing_starts(tmp_path: Path, answer: Any, says: str) -> None:
@@ -433,6 +438,44 @@ def test_splits_that_hang_are_told_and_nothing_starts(
     with pytest.raises(SplitsError, match="has not returned for"), sharing(tmp_path, source, 2, 2):
         pass
     source.answer.set()
+
+
+def test_splits_that_hang_while_it_runs_hold_up_no_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "_ASK_S", 10 * WAIT_S)
+    source = Shared(*"ab")
+    with sharing(tmp_path, source, 2, 2, settings=OFTEN) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        hung = source.answer = threading.Event()
+        await_that("a call that hangs", lambda: source.is_asked, WAIT_S)
+        tracker.scale(0, 1)
+        before[0].obey()
+        before[1].obey()
+        assert splits_of(begun(cluster, 1)) == {0: ("a", "b")}
+        monkeypatch.setattr(module, "_ASK_S", 0.1)
+        await_that("a word", lambda: "has not returned for" in caplog.text, WAIT_S)
+        # What it returns in the end is heard.
+        hung.set()
+        await_that("its answer", lambda: tracker.idle_receivers() == {0, 1}, WAIT_S)
+
+
+def test_a_scale_while_it_starts_is_refused_and_not_forgotten(tmp_path: Path) -> None:
+    tried: list[str] = []
+    trackers: list[ReceiverTracker] = []
+    source = Shared()
+
+    def answer() -> list[str]:
+        with pytest.raises(IllegalStateError) as raised:
+            trackers[0].scale(0, 2)
+        tried.append(str(raised.value))
+        return ["a"]
+
+    source.answer = answer
+    with sharing(tmp_path, source, 1, 2, made=trackers.append) as (tracker, _, _events):
+        assert tried == ["scale() has effect once the streams have started"]
+        tracker.scale(0, 2)
+        assert tracker.ledger.splits((0, 1)).wanted == 2
 
 
 def test_a_source_without_splits_is_waited_for(

@@ -196,7 +196,7 @@ class SplitDStream(DStream[T_co]):
 
     @property
     def splits(self) -> dict[int, tuple[str, ...]]:
-        """Which splits the receivers have, by stream number; empty while the context does not run.
+        """Which splits the receivers have, by stream number; empty before the context runs.
 
         Only those that run are in it.
         """
