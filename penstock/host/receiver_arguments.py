@@ -74,7 +74,8 @@ def numbers_of_receivers(
         raise ValueError(
             f"numReceivers={wanted} needs a receiver that declares splits(), the parts of its "
             f"source that receivers share; {receiver._receiver_type()} does not, and each receiver "
-            "would read all of it. Declare splits(), or make a stream for each part and unite them"
+            "would read all of it. Declare @receiver(splits=...), or the method in a subclass of "
+            "Receiver; or make a stream for each part and unite them"
         )
     return wanted, most
 

@@ -28,7 +28,7 @@ def test_a_receiver_moves_from_a_decommissioned_executor_and_loses_nothing(tmp_p
         },
         capture_output=True,
         text=True,
-        timeout=4 * WAIT_S,
+        timeout=2 * WAIT_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-5000:]
