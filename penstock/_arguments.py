@@ -188,6 +188,21 @@ def as_count(value: Any, name: str, what: str, least: int = 0, most: int | None 
     return count
 
 
+def check_share(value: Any, name: str) -> None:
+    """Check a share of a whole; None is none.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is not above 0 and at most 1.
+    """
+    accepted = "a number above 0, and at most 1, or None"
+    if value is not None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(refused(name, value, accepted))
+        if not 0 < value <= 1:
+            raise ValueError(refused(name, value, accepted))
+
+
 def _whole(value: Any, name: str, accepted: str) -> int:
     try:
         if not isinstance(value, bool):

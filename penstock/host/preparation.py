@@ -25,7 +25,7 @@ from penstock.host.orphans import remove_scratch_folders
 from penstock.host.startup_checks import check_cores, check_spark_settings
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
-from penstock.tracker import ReceivedBlockTracker, open_ledger
+from penstock.tracker import ReceivedBlockTracker, open_ledger, share_of, slots_of
 from penstock.wal import EncryptionKey, FileSystem, is_shared, locate
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def needed_modules(
 
 def check_application(
     spark_context: SparkContext,
-    receivers: int,
+    receivers: Sequence[Receiver],
     running: int,
     settings: Settings,
     modules: Sequence[str] = (),
@@ -140,7 +140,7 @@ def check_application(
 
     Args:
         spark_context: The Spark context.
-        receivers: How many receivers the program has.
+        receivers: The receivers that run at first.
         running: How many tasks of other receivers the application has.
         settings: The settings.
         modules: See `needed_modules`.
@@ -151,8 +151,12 @@ def check_application(
         SettingError: Spark would start second copies of receivers, or gives them too little memory.
         ExecutorPythonError: The executors' Python cannot run the program.
     """
-    check_cores(spark_context, receivers, running, settings.receivers_per_slot, functions)
-    check_spark_settings(spark_context.getConf().get, settings, receivers)
+    shares = [share_of(receiver, settings.receivers_per_slot) for receiver in receivers]
+    slots = slots_of(shares)
+    tasks = len(slots) + sum(share >= 1 for share in shares)
+    check_cores(spark_context, len(receivers), running, tasks, functions)
+    in_process = max(map(len, slots), default=1)
+    check_spark_settings(spark_context.getConf().get, settings, len(receivers), in_process)
     check_executor_python(spark_context, modules)
 
 

@@ -258,7 +258,7 @@ class HostedReceivers:
         """
         idle, splits = self.tracker.idle_receivers(), self.tracker.splits(stream_id)
         running = sum(one not in idle for one in splits)
-        if self._run.settings.receivers_per_slot == 1 and count > running:
+        if not self.tracker.has_slot(stream_id) and count > running:
             check_cores(self._spark_context, self.tracker.tasks - running + count)
         self.tracker.scale(stream_id, count)
 

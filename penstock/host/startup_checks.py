@@ -30,7 +30,7 @@ def check_cores(
     spark_context: SparkContext,
     receivers: int,
     running: int = 0,
-    per_slot: int = 1,
+    tasks: int | None = None,
     functions: int = 0,
 ) -> None:
     """Check that a core is left for batches when every task of receivers holds one.
@@ -39,7 +39,7 @@ def check_cores(
         spark_context: The Spark context.
         receivers: How many receivers the program has.
         running: How many tasks of receivers the application has already.
-        per_slot: How many receivers share a task.
+        tasks: How many tasks they are that share some; None: one each.
         functions: How many tasks call functions of continuous streams.
 
     Raises:
@@ -55,13 +55,16 @@ def check_cores(
         int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
         receivers,
         running,
-        per_slot,
+        tasks,
         functions,
     )
 
 
 def check_spark_settings(
-    spark_settings: Callable[[str, str], str | None], settings: Settings, receivers: int
+    spark_settings: Callable[[str, str], str | None],
+    settings: Settings,
+    receivers: int,
+    in_process: int | None = None,
 ) -> None:
     """Check that Spark's own settings let receivers run.
 
@@ -69,13 +72,14 @@ def check_spark_settings(
         spark_settings: Returns Spark's setting of a name, or what is given for it.
         settings: Penstock's.
         receivers: How many receivers the program has.
+        in_process: How many share a process at most; None: as the settings say.
 
     Raises:
         SettingError: They do not.
     """
     check_speculation(spark_settings, receivers)
-    shared = max(1, min(receivers, settings.receivers_per_slot))
-    check_worker_memory(spark_settings, shared * settings.memory_bytes, receivers)
+    shared = in_process or min(receivers, settings.receivers_per_slot)
+    check_worker_memory(spark_settings, max(1, shared) * settings.memory_bytes, receivers)
 
 
 def check_speculation(settings: Callable[[str, str], str | None], receivers: int) -> None:
@@ -150,7 +154,7 @@ def check_slots(
     processors: int,
     receivers: int,
     running: int = 0,
-    per_slot: int = 1,
+    tasks: int | None = None,
     functions: int = 0,
 ) -> None:
     """Check that `master` runs more tasks at a time than there are tasks of receivers.
@@ -163,14 +167,15 @@ def check_slots(
         processors: Cores of this machine, for ``local[*]``.
         receivers: How many receivers the program has.
         running: How many tasks of receivers the application has already.
-        per_slot: How many receivers share a task.
+        tasks: How many tasks they are that share some; None: one each.
         functions: How many tasks call functions of continuous streams.
 
     Raises:
         NotEnoughCoresError: It does not.
     """
     running += functions
-    tasks = running + -(-receivers // per_slot)
+    shared = tasks is not None and tasks < receivers
+    tasks = running + (receivers if tasks is None else tasks)
     local = _LOCAL.match(master)
     cluster = _LOCAL_CLUSTER.match(master)
     if local is not None:
@@ -188,8 +193,6 @@ def check_slots(
         return
     left = slots - 1 - running
     if left > 0:
-        shared = -(-receivers // left)
-        way_out += f", or let them share tasks: spark.penstock.receivers.perSlot={shared}"
-    raise NotEnoughCoresError(
-        master, slots, tasks, way_out, shared=per_slot > 1, functions=functions
-    )
+        per_slot = -(-receivers // left)
+        way_out += f", or let them share tasks: spark.penstock.receivers.perSlot={per_slot}"
+    raise NotEnoughCoresError(master, slots, tasks, way_out, shared=shared, functions=functions)

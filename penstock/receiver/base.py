@@ -133,6 +133,10 @@ class Receiver:
     those that are gone are taken away. A position is then a dict of places by split: those of the
     splits that the records are of."""
 
+    slots: float | None = None
+    """How much of a Spark task it takes: with 0.1 ten such receivers share one, its core and its
+    process. None: as ``spark.penstock.receivers.perSlot`` says."""
+
     whenFull: str | None = None
     """What becomes of records that come faster than they pass: ``"block"``, `store` waits;
     ``"dropNew"`` or ``"dropOld"``, they are dropped and counted; ``"spill"``, they wait on this

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeAlias, 
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import as_storage_level, check_flag, refused
+from penstock._arguments import as_storage_level, check_flag, check_share, refused
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver
 from penstock.receiver.forms import FunctionReceiver, RunReceiver
@@ -134,6 +134,7 @@ class _Declaration:
     validate: Callable[[Any], Any] | None = None
     when_full: str | None = None
     splits: Callable[[], Iterable[str]] | None = None
+    slots: float | None = None
 
 
 class _DeclaresPairs(Protocol):
@@ -162,6 +163,7 @@ def receiver(
     validate: Callable[[Any], Any] | None = None,
     whenFull: str | None = None,
     splits: Callable[[], Iterable[str]] | None = None,
+    slots: float | None = None,
 ) -> _DeclaresPairs: ...
 
 
@@ -177,6 +179,7 @@ def receiver(
     validate: Callable[[Any], Any] | None = None,
     whenFull: str | None = None,
     splits: Callable[[], Iterable[str]] | None = None,
+    slots: float | None = None,
 ) -> Callable[[_Declared], _Declared]: ...
 
 
@@ -193,6 +196,7 @@ def receiver(
     validate: Callable[[Any], Any] | None = None,
     whenFull: str | None = None,
     splits: Callable[[], Iterable[str]] | None = None,
+    slots: float | None = None,
 ) -> Any:
     """Declare how a generator function, or a class with `run`, is to be run as a receiver.
 
@@ -224,6 +228,7 @@ def receiver(
         whenFull: What becomes of records that come faster than they pass; see `Receiver.whenFull`.
         splits: Returns the names of the parts of the source, which the receivers of the stream
             share; see `Receiver.splits`.
+        slots: How much of a Spark task it takes, such as 0.1; see `Receiver.slots`.
 
     Raises:
         TypeError: An argument is of a type that is not accepted.
@@ -241,11 +246,13 @@ def receiver(
     check_validate(validate)
     check_policy(whenFull)
     check_splits(splits)
+    check_share(slots, "slots")
     level = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = _Declaration(
         *(schema, level, preferredLocation, positions, finite, restart == "always", validate),
         whenFull,
         splits,
+        slots,
     )
 
     def declare(declared: _Declared) -> _Declared:
@@ -334,6 +341,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
         check_validate(source.validate)
         check_policy(source.whenFull)
         check_splits(source.splits)
+        check_share(source.slots, "slots")
         return source
     given = None if storageLevel is None else as_storage_level(storageLevel)
     declaration = getattr(source, _DECLARED, None) or _Declaration()
@@ -344,6 +352,7 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     made.validate = declaration.validate
     made.whenFull = declaration.when_full
     made.splits = declaration.splits
+    made.slots = declaration.slots
     made._is_reliable = declaration.positions
     made.is_finite = declaration.finite
     made.is_reopened = declaration.is_reopened
@@ -427,12 +436,18 @@ def _warn_of_schema(source: Any, declaration: _Declaration) -> None:
             "@receiver(schema=...) declares the columns of its records",
             name,
         )
-    if getattr(source, "whenFull", None) is not None and declaration.when_full is None:
-        _log.warning(
-            "the attribute whenFull of %s declares nothing, since it is no subclass of Receiver; "
-            "@receiver(whenFull=...) does",
-            name,
-        )
+    for attribute, declared in (
+        ("whenFull", declaration.when_full),
+        ("splits", declaration.splits),
+    ):
+        if getattr(source, attribute, None) is not None and declared is None:
+            _log.warning(
+                "the attribute %s of %s declares nothing, since it is no subclass of Receiver; "
+                "@receiver(%s=...) does",
+                attribute,
+                name,
+                attribute,
+            )
 
 
 def _returns_nothing(function: Any) -> bool:

@@ -382,7 +382,7 @@ class ReceiverHost:
         requires = {module for found in receivers.values() for module in found.requires}
         check_application(
             self._sc,
-            len(receivers),
+            list(receivers.values()),
             HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, self._directory, encryption),

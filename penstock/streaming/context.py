@@ -601,7 +601,12 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         tasks = sum(node.continuous.parallelism for node in receivers if node.continuous)
         check_application(
             self._sc,
-            sum(node.receivers for node in receivers if node.leads or not node.siblings),
+            [
+                node.receiver
+                for node in receivers
+                if node.leads or not node.siblings
+                for _ in range(node.receivers)
+            ],
             HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),

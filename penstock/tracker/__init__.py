@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from penstock.tracker._epochs import EpochStatus
     from penstock.tracker._ledger_opening import open_ledger, read_checkpoint
     from penstock.tracker._place_service import KeptStreamSettings, PlaceService
+    from penstock.tracker._slots import share_of, slots_of
     from penstock.tracker.cluster import (
         ExecutorLocation,
         HostLocation,
@@ -135,12 +136,15 @@ __all__ = [
     "TrackerState",
     "open_ledger",
     "read_checkpoint",
+    "share_of",
+    "slots_of",
 ]
 
 _MODULES = {
     "_epochs": ["EpochStatus"],
     "_ledger_opening": ["open_ledger", "read_checkpoint"],
     "_place_service": ["KeptStreamSettings", "PlaceService"],
+    "_slots": ["share_of", "slots_of"],
     "cluster": [
         "ExecutorLocation",
         "HostLocation",

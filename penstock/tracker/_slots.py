@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from penstock.errors import PenstockError
-from penstock.receiver import ReceiverLaunch
+from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.receiver.slot import SlotLaunch, run_slot
 from penstock.tracker.cluster import Cluster, ExecutorLocation, TaskEnd, TaskLocation
 from penstock.wire import Peer
@@ -33,25 +33,44 @@ from penstock.wire.messages import (
 
 _log = logging.getLogger("penstock.tracker")
 
+_ROUNDING = 1e-6
+"""A thousand shares of 0.001 are more than 1 by less than that."""
+
 MakeLaunch = Callable[[str, Mapping[str, str]], ReceiverLaunch]
 """Makes a launch of an attempt, given its name and the hosts of the executors by id."""
 
 
-def slots_of(wishes: Mapping[int, str | None], per_slot: int) -> list[tuple[int, ...]]:
-    """Return which streams share a slot: in their order, with others that wish for the same place.
+def share_of(receiver: Receiver, per_slot: int) -> float:
+    """Return how much of a slot a receiver takes; 1: it has a task of its own.
 
     Args:
-        wishes: The preferred location of each receiver, or None, by stream.
-        per_slot: The most receivers of a slot.
+        receiver: The receiver.
+        per_slot: How many share one that do not say it.
+    """
+    return 1 / per_slot if receiver.slots is None else receiver.slots
+
+
+def slots_of(
+    shares: Sequence[float], wishes: Sequence[str | None] | None = None
+) -> list[tuple[int, ...]]:
+    """Return which receivers share a slot: in their order, with others of the same wish.
+
+    Args:
+        shares: How much of a slot each takes; those that take a whole one are in none.
+        wishes: The preferred location of each; None: there are no wishes.
     """
     slots: list[list[int]] = []
-    open_slots: dict[str | None, list[int]] = {}
-    for stream_id, wish in wishes.items():
-        slot = open_slots.get(wish)
-        if slot is None or len(slot) == per_slot:
+    open_slots: dict[str | None, tuple[list[int], float]] = {}
+    for number, share in enumerate(shares):
+        if share >= 1:
+            continue
+        wish = None if wishes is None else wishes[number]
+        slot, used = open_slots.get(wish, ([], 1.0))
+        if used + share > 1 + _ROUNDING:
             slots.append(slot := [])
-            open_slots[wish] = slot
-        slot.append(stream_id)
+            used = 0.0
+        slot.append(number)
+        open_slots[wish] = slot, used + share
     return [tuple(slot) for slot in slots]
 
 

@@ -34,7 +34,7 @@ from penstock.tracker._place_service import KeptStreamSettings, PlaceService
 from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
-from penstock.tracker._slots import ReceiverSlot, slots_of
+from penstock.tracker._slots import ReceiverSlot, share_of, slots_of
 from penstock.tracker._splits import SplitStream
 from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation
 from penstock.tracker.errors import (
@@ -206,6 +206,7 @@ class ReceiverTracker:
         self._pickled: dict[int, bytes] = {}
         self._jobs: list[ReceiverJob] = []
         self._slots = self._make_slots()
+        self._slotted = {one for slot in self._slots.values() for one in slot.streams}
         self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
         sharing = {one for source in shared for one in source.streams}
         alone = [
@@ -522,10 +523,9 @@ class ReceiverTracker:
     @property
     def tasks(self) -> int:
         """How many Spark tasks the receivers are, and the functions of continuous streams."""
-        slotted = sum(len(slot.streams) for slot in self._slots.values())
         functions = sum(found.parallelism for found in self._operations.values())
-        idle = 0 if self._slots else len(self.idle_receivers())
-        return len(self._receiver_objects) - slotted + len(self._slots) + functions - idle
+        alone = self._receiver_objects.keys() - self._slotted - self.idle_receivers()
+        return len(alone) + len(self._slots) + functions
 
     # -- splits --------------------------------------------------------------------------------
 
@@ -551,7 +551,7 @@ class ReceiverTracker:
 
     def _room_of(self, streams: Sequence[int]) -> int | None:
         """Return for how many receivers of a stream there are slots, beside one for batches."""
-        if self._slots or self._cluster.is_local:
+        if self.has_slot(streams[0]) or self._cluster.is_local:
             return None
         idle = self.idle_receivers()
         own = sum(one not in idle for one in streams)
@@ -583,24 +583,24 @@ class ReceiverTracker:
         """Return which splits the receivers of a stream have."""
         return self._splits[stream_id].splits
 
+    def has_slot(self, stream_id: int) -> bool:
+        """Whether a receiver shares a slot, and so is no task of its own."""
+        return stream_id in self._slotted
+
     def _make_slots(self) -> dict[int, ReceiverSlot]:
         """Make the slots that several receivers share."""
-        per_slot = self._settings.receivers_per_slot
-        if per_slot == 1:
-            return {}
+        streams, per_slot = list(self._receiver_objects), self._settings.receivers_per_slot
+        shares = [share_of(found, per_slot) for found in self._receiver_objects.values()]
         is_one_host = self._cluster.is_local
-        wishes = {
-            stream_id: None if is_one_host else self._receivers.preferred(stream_id)
-            for stream_id in self._receiver_objects
-        }
+        wishes = None if is_one_host else [self._receivers.preferred(one) for one in streams]
         return {
             number: ReceiverSlot(
                 number,
-                {stream_id: partial(self._launch, stream_id) for stream_id in streams},
+                {streams[one]: partial(self._launch, streams[one]) for one in slot},
                 self._cluster,
                 self._place_slot,
             )
-            for number, streams in enumerate(slots_of(wishes, per_slot))
+            for number, slot in enumerate(slots_of(shares, wishes))
         }
 
     def _place_slot(
@@ -682,9 +682,8 @@ class ReceiverTracker:
                 return
         except _SPARK_IS_GONE:
             return
-        slotted = {stream for slot in self._slots.values() for stream in slot.streams}
         for info in self._receivers.on_executors(leaving):
-            if info.stream_id not in slotted:
+            if not self.has_slot(info.stream_id):
                 _log.info("Receiver %d moves: its executor is about to go", info.stream_id)
                 self._receivers.move(info.stream_id, _MOVE_S)
 

@@ -153,12 +153,12 @@ class TestCores:
     def test_receivers_may_share_tasks(self) -> None:
         with pytest.raises(NotEnoughCoresError, match=r"or more, or .*receivers.perSlot=20$"):
             check_slots("local[2]", 1, 8, 20)
-        check_slots("local[2]", 1, 8, 20, per_slot=20)
+        check_slots("local[2]", 1, 8, 20, tasks=1)
         with pytest.raises(NotEnoughCoresError, match=r"2 task\(s\) that .* use local\[3\].*=20$"):
-            check_slots("local[2]", 1, 8, 20, per_slot=10)
+            check_slots("local[2]", 1, 8, 20, tasks=2)
         # Another program's of the same application holds the only other one.
         with pytest.raises(NotEnoughCoresError, match=r"use local\[3\] or more$"):
-            check_slots("local[2]", 1, 8, 20, 1, per_slot=20)
+            check_slots("local[2]", 1, 8, 20, 1, tasks=1)
 
 
 @pytest.mark.parametrize("is_on", ["true", "True"])

@@ -34,6 +34,7 @@ class Numbers(Receiver):
     def __init__(self, number: int, folder: Path) -> None:
         super().__init__()
         self.number, self.folder = number, folder
+        self.slots = 1 / RECEIVERS if number % 2 else None  # The others have it from the setting.
 
     def onStart(self) -> None:
         with open(self.folder / f"pids-{self.number}", "a") as file:

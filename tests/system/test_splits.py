@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -61,21 +61,21 @@ class Program:
         pids = (int(path.name) for path in (self.folder / "pids").iterdir())
         return [pid for pid in pids if is_running(pid)]
 
-    def kill_receiver(self, chance: random.Random) -> None:
-        if found := self.receivers():
-            with suppress(ProcessLookupError):
-                os.kill(chance.choice(found), signal.SIGKILL)
-
-    def kill_executor(self, chance: random.Random) -> None:
+    def executors(self) -> list[int]:
         found = set()
         for pid in self.receivers():
             with suppress(OSError, ValueError, IndexError):
                 while pid > 1 and "CoarseGrainedExecutorBackend" not in command_of(pid):
                     pid = parent_of(pid)
                 found.add(pid)
-        if found - {0, 1}:
+        return sorted(found - {0, 1})
+
+    def kill_one(self, find: Callable[[], list[int]], chance: random.Random) -> None:
+        """Kill one of what there is, once there is some."""
+        await_that("something to kill", find, WAIT_S)
+        if found := find():
             with suppress(ProcessLookupError):
-                os.kill(chance.choice(sorted(found - {0, 1})), signal.SIGKILL)
+                os.kill(chance.choice(found), signal.SIGKILL)
 
     def kill_driver(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -150,9 +150,9 @@ def test_kills_and_scales_lose_and_double_nothing_and_no_split_is_in_two_places(
             elif kind < 0.55:
                 running.scale(chance.randint(1, MOST))
             elif kind < 0.8 or master.startswith("local["):
-                running.kill_receiver(chance)
+                running.kill_one(running.receivers, chance)
             else:
-                running.kill_executor(chance)
+                running.kill_one(running.executors, chance)
         total = SPLITS * running.last
         await_that(
             "all records",

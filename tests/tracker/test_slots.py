@@ -6,13 +6,15 @@ import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.receiver import as_receiver, receiver
 from penstock.receiver.slot import SlotLaunch
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, TrackerState
-from penstock.tracker._slots import slots_of
+from penstock.tracker._slots import share_of, slots_of
 from penstock.tracker.cluster import ExecutorLocation, TaskEnd
 from penstock.wire import Client
 from penstock.wire.messages import (
@@ -31,9 +33,61 @@ SHARED = Settings(restart_max_delay_s=0.01, graceful_stop_timeout_ms=2000, recei
 
 
 def test_receivers_share_a_slot_in_order_with_those_that_wish_for_the_same_place() -> None:
-    wishes = {0: None, 1: "a", 2: None, 3: "b", 4: "a", 5: None, 6: "a"}
-    assert slots_of(wishes, 2) == [(0, 2), (1, 4), (3,), (5,), (6,)]
-    assert slots_of(dict.fromkeys(range(20)), 100) == [tuple(range(20))]
+    wishes = [None, "a", None, "b", "a", None, "a"]
+    assert slots_of([1 / 2] * 7, wishes) == [(0, 2), (1, 4), (3,), (5,), (6,)]
+    assert slots_of([1 / 100] * 20) == [tuple(range(20))]
+
+
+def test_a_slot_is_full_when_its_shares_are_one() -> None:
+    assert slots_of([0.5, 1, 0.3, 0.2, 0.1, 1.0]) == [(0, 2, 3), (4,)]
+    assert slots_of([1, 1]) == []
+    for count in range(1, 200):
+        assert slots_of([1 / count] * 2 * count) == (
+            [] if count == 1 else [tuple(range(count)), tuple(range(count, 2 * count))]
+        )
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.1, float("nan"), "0.1", True])
+def test_a_share_is_a_part_of_a_slot(share: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"slots=.* above 0, and at most 1"):
+        receiver(slots=share)
+
+
+def test_so_is_the_share_of_an_object() -> None:
+    class Whole(Source):
+        slots = 2
+
+        def onStart(self) -> None: ...
+
+        def onStop(self) -> None: ...
+
+    with pytest.raises(ValueError, match="slots=2"):
+        as_receiver(Whole())
+
+
+def test_a_function_declares_its_share() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    assert as_receiver(receiver(slots=0.1)(numbers)).slots == 0.1
+    assert share_of(as_receiver(receiver(slots=1)(numbers)), 20) == 1
+    assert share_of(as_receiver(numbers), 20) == 1 / 20
+
+
+def test_some_receivers_share_a_slot_and_others_have_a_task_of_their_own(tmp_path: Path) -> None:
+    receivers = {number: (Source(), "Source") for number in range(5)}
+    for number in (0, 1, 3):
+        receivers[number][0].slots = 0.3
+    with running_tracker(
+        tmp_path,
+        receivers=receivers,  # type: ignore[arg-type]
+        settings=Settings(restart_max_delay_s=0.01),
+    ) as (tracker, cluster, _):
+        assert tracker.tasks == 3
+        found = [cluster.next_attempt().launch for _ in range(3)]
+        (slot,) = [one for one in found if isinstance(one, SlotLaunch)]
+        assert list(slot.launches) == [0, 1, 3]
+        assert {one.stream_id for one in found if not isinstance(one, SlotLaunch)} == {2, 4}
 
 
 def test_slots_begin_on_different_executors(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -391,6 +392,7 @@ def test_one_that_does_not_even_end_when_cancelled_keeps_its_splits_for_now(
 def test_new_splits_and_those_that_are_gone_are_seen_while_it_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "penstock.tracker")
     source = Shared(*"ab")
     with sharing(tmp_path, source, 2, 2, settings=OFTEN) as (_, cluster, _events):
         before = begun(cluster, 2)
@@ -399,6 +401,7 @@ def test_new_splits_and_those_that_are_gone_are_seen_while_it_runs(
         after = begun(cluster, 1)
         assert splits_of(after) == {0: ("a", "c")}
         assert is_untold(before[1])
+        assert caplog.text.count("of the stream 's' has 3 splits now") == 1
         for wrong in (OSError("away"), ["a", "a"], "abc", [b"a"], None):
             source.answer = wrong
         await_that("a word", lambda: "The splits stay as they were" in caplog.text, WAIT_S)
@@ -425,8 +428,7 @@ def test_without_a_list_of_splits_nothing_starts(tmp_path: Path, answer: Any, sa
     source.answer = answer
     with pytest.raises(SplitsError) as raised, sharing(tmp_path, source, 2, 2):
         pass
-    assert says in str(raised.value)
-    assert "splits() of Shared" in str(raised.value)
+    assert f"splits() of Shared {says}" in str(raised.value)
 
 
 def test_splits_that_hang_are_told_and_nothing_starts(
