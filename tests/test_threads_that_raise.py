@@ -425,8 +425,8 @@ def context_stop(heard: Heard, *_: object) -> None:
 
 
 def listener_bus(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.streaming.listeners.bus import StreamingListenerBus
-    from penstock.streaming.listeners.events import StreamingStarted
+    from penstock.listeners.bus import StreamingListenerBus
+    from penstock.listeners.events import StreamingStarted
 
     monkeypatch.setattr(StreamingListenerBus, "_call", once)
     bus = StreamingListenerBus()
@@ -866,7 +866,7 @@ PLACES: dict[str, Case | None] = {
     "streaming/checkpoint/checkpointer.py:CheckpointWriter.__init__": checkpoints,
     "streaming/console.py:Console.__init__": console,
     "streaming/context.py:StreamingContext._stop_soon": context_stop,
-    "streaming/listeners/bus.py:StreamingListenerBus.__init__": listener_bus,
+    "listeners/bus.py:StreamingListenerBus.__init__": listener_bus,
     "streaming/scheduler/job_scheduler.py:JobScheduler.__init__": jobs,
     "streaming/scheduler/recurring_timer.py:RecurringTimer.__init__": timer,
     "testing/running.py:RunningReceiver.start": None,

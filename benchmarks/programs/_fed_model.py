@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReadings
-from penstock.monitor import Application, Model
-from penstock.streaming import ReceiverStatus, SchedulerStatistics
-from penstock.streaming.dstream.job import Job, JobSet
-from penstock.streaming.listeners.events import (
+from penstock.listeners.events import (
     BatchCompleted,
-    BatchInfo,
     BatchStarted,
     BatchSubmitted,
 )
-from penstock.streaming.listeners.input_info import BatchInput
+from penstock.listeners.input_info import BatchInput
+from penstock.monitor import Application, Model
+from penstock.streaming import ReceiverStatus, SchedulerStatistics
+from penstock.streaming.dstream.job import Job, JobSet
 from penstock.wire.messages import LogReading, PipeReading, ReportRateStatus
 
 RECEIVERS = 64
@@ -77,8 +76,8 @@ class Fed:
         jobs = tuple(Job(time_ms, at, f"pprint at a.py:{at}", "stack", int) for at in range(3))
         inputs = {at: BatchInput(at, 1000) for at in range(RECEIVERS)}
         batch = JobSet(time_ms, jobs, inputs, time_ms)
-        self.model.onBatchSubmitted(BatchSubmitted(BatchInfo.of(batch)))
+        self.model.onBatchSubmitted(BatchSubmitted(batch.info()))
         batch.start_ms = time_ms + 5
-        self.model.onBatchStarted(BatchStarted(BatchInfo.of(batch)))
+        self.model.onBatchStarted(BatchStarted(batch.info()))
         batch.end_ms = time_ms + 500
-        self.model.onBatchCompleted(BatchCompleted(BatchInfo.of(batch)))
+        self.model.onBatchCompleted(BatchCompleted(batch.info()))

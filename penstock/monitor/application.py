@@ -12,8 +12,8 @@ from penstock.dead_letters import LetterTail
 from penstock.errors import IllegalStateError
 from penstock.host.receiver_readings import ReceiverReading, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
+from penstock.listeners.events import SchedulerStatistics
 from penstock.rates import StreamRate
-from penstock.streaming import SchedulerStatistics
 from penstock.tracker import KeptStream
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 

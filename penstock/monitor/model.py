@@ -12,6 +12,22 @@ from dataclasses import dataclass, replace
 
 from penstock.clock import Clock, SystemClock
 from penstock.host.receiver_readings import ReceiverReading
+from penstock.listeners.events import (
+    BatchCompleted,
+    BatchInfo,
+    BatchStarted,
+    BatchSubmitted,
+    OutputOperationCompleted,
+    OutputOperationInfo,
+    OutputOperationStarted,
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+    SchedulerStatistics,
+    StreamingStarted,
+)
+from penstock.listeners.listener import StreamingListener
 from penstock.monitor.application import Application
 from penstock.monitor.history import History, Point, Trend, points_of
 from penstock.monitor.records import (
@@ -27,21 +43,6 @@ from penstock.monitor.records import (
 )
 from penstock.monitor.sentence import Facts, sentence
 from penstock.receiver.discards import count_of_discards
-from penstock.streaming import SchedulerStatistics, StreamingListener
-from penstock.streaming.listeners.events import (
-    BatchCompleted,
-    BatchInfo,
-    BatchStarted,
-    BatchSubmitted,
-    OutputOperationCompleted,
-    OutputOperationInfo,
-    OutputOperationStarted,
-    ReceiverError,
-    ReceiverInfo,
-    ReceiverStarted,
-    ReceiverStopped,
-    StreamingStarted,
-)
 from penstock.tracker import EpochStatus, KeptStream
 
 EVENTS = 1_000

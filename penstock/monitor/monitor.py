@@ -15,6 +15,13 @@ from pyspark import SparkContext
 
 from penstock.clock import Clock
 from penstock.errors import typed_text
+from penstock.listeners.events import (
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+    StreamingStarted,
+)
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
 from penstock.monitor.records import BatchStatus
@@ -23,13 +30,6 @@ from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import PageTls, WebServer, listen_host, ports_near
 from penstock.settings import Settings
-from penstock.streaming.listeners.events import (
-    ReceiverError,
-    ReceiverInfo,
-    ReceiverStarted,
-    ReceiverStopped,
-    StreamingStarted,
-)
 from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import ReceiverTrackingInfo
 from penstock.wire.addresses import address_text, bare_host

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from penstock.host.receiver_readings import ReceiverReading, ReceiverStatus
+from penstock.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 from penstock.rates import StreamRate
-from penstock.streaming.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo
 
 TEXT_LIMIT = 20_000
 """Characters of an error's traceback that are kept; of a longer one, both ends."""

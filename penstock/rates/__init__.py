@@ -22,9 +22,9 @@ Layout
                     and which of them the settings name
 `decision`          whose limit holds, as one pure function
 `memory`            what a stream keeps: a context has it on the stream's node, pickled with the
-                    graph; `RateGroup`: a total that several streams share
+                    graph
 `book`              `RateBook`: the rates of all streams of a context or a host, before and while it
-                    runs
+                    runs; `RateGroup`: a total that several streams share
 `division`          how a total is divided, as one pure function, and what is in force where
 ==================  ==============================================================================
 
@@ -39,15 +39,15 @@ rate, and into the answer to the next registration. The receiver confirms by a `
 as it sends four times a second while there is news.
 """
 
-from penstock.rates.book import RateBook
-from penstock.rates.decision import RateLimits, RateSource, StreamRate
+from penstock.rates.book import RateBook, RateGroup
+from penstock.rates.decision import RateLimits, StreamRate
 from penstock.rates.estimators import (
     AIMDRateEstimator,
     PIDRateEstimator,
     RateEstimator,
     create_rate_estimator,
 )
-from penstock.rates.memory import GroupRate, RateGroup, RateMemory
+from penstock.rates.memory import GroupRate, RateMemory, RateSource
 
 __all__ = [
     "AIMDRateEstimator",

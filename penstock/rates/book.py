@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from penstock._arguments import as_rate
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError, StreamGraphError
-from penstock.rates.decision import Decision, RateLimits, RateSource, StreamRate, decide
+from penstock.rates.decision import Decision, RateLimits, StreamRate, decide
 from penstock.rates.division import Division, Usage
 from penstock.rates.estimators import RateEstimator, create_rate_estimator
-from penstock.rates.memory import GroupPlan, GroupRate, RateGroup, RateMemory
+from penstock.rates.memory import GroupPlan, GroupRate, RateMemory, RateSource
 from penstock.settings import Settings
 from penstock.wire.messages import ReportRateStatus
 
@@ -380,3 +380,32 @@ class RateBook:
         if memory is None:
             raise StreamGraphError(f"stream {stream_id} has no receiver, so it has no rate")
         return memory
+
+
+class RateGroup:
+    """A handle on a group of streams; made by `StreamingContext.rateGroup`.
+
+    The driver divides the total again up to ten times a second, by what each receiver uses: who
+    does not need its part leaves it to those who wait. The shares that are in force never add up
+    to more than the total.
+    """
+
+    def __init__(self, book: RateBook, plan: GroupPlan) -> None:
+        self._book = book
+        self._plan = plan
+
+    @property
+    def rate(self) -> GroupRate:
+        """The group as it is now."""
+        return self._book.group_rate(self._plan)
+
+    def set_rate(self, rate: str | float) -> None:
+        """Change the total, also while the context runs.
+
+        Args:
+            rate: Such as ``"300000/second"``; a number counts records per second, or bytes.
+
+        Raises:
+            ValueError: It is not one rate above 0.
+        """
+        self._book.set_group_rate(self._plan, rate)

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, replace
 
 from penstock._html import table_of
 from penstock._setting_values import rate_per_second
-from penstock.rates.memory import RateMemory
+from penstock.rates.memory import RateMemory, RateSource
 from penstock.settings import Settings
-
-
-class RateSource(enum.Enum):
-    """Where the rate in force comes from."""
-
-    UNLIMITED = "unlimited"
-    """No one limits it."""
-    USER = "user"
-    """``set_rate`` or ``set_byte_rate``."""
-    MAX_RATE = "maxRate"
-    """``spark.streaming.receiver.maxRate``, ``spark.penstock.receiver.rate`` or ``.byteRate``."""
-    GROUP = "group"
-    """The stream's share of its group's total."""
-    INITIAL = "initial"
-    """``spark.streaming.backpressure.initialRate``."""
-    SLOW_START = "slowStart"
-    """Rates follow batches or queries, and nothing is known yet."""
-    ESTIMATOR = "estimator"
-    """Backpressure."""
-    QUERY = "query"
-    """The slowest query that reads the stream."""
-    BACKLOG = "backlog"
-    """Nothing passes before queries have read some of what is there."""
-    PAUSED = "paused"
-    """Somebody has paused the stream: nothing passes."""
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.rates.estimators import RateEstimator
 
-if TYPE_CHECKING:
-    from penstock.rates.book import RateBook
-    from penstock.rates.decision import RateSource
+
+class RateSource(enum.Enum):
+    """Where the rate in force comes from."""
+
+    UNLIMITED = "unlimited"
+    """No one limits it."""
+    USER = "user"
+    """``set_rate`` or ``set_byte_rate``."""
+    MAX_RATE = "maxRate"
+    """``spark.streaming.receiver.maxRate``, ``spark.penstock.receiver.rate`` or ``.byteRate``."""
+    GROUP = "group"
+    """The stream's share of its group's total."""
+    INITIAL = "initial"
+    """``spark.streaming.backpressure.initialRate``."""
+    SLOW_START = "slowStart"
+    """Rates follow batches or queries, and nothing is known yet."""
+    ESTIMATOR = "estimator"
+    """Backpressure."""
+    QUERY = "query"
+    """The slowest query that reads the stream."""
+    BACKLOG = "backlog"
+    """Nothing passes before queries have read some of what is there."""
+    PAUSED = "paused"
+    """Somebody has paused the stream: nothing passes."""
 
 
 @dataclass
@@ -71,32 +92,3 @@ class GroupRate:
     total: float
     shares: Mapping[int, float]
     used: Mapping[int, float]
-
-
-class RateGroup:
-    """A handle on a group of streams; made by `StreamingContext.rateGroup`.
-
-    The driver divides the total again up to ten times a second, by what each receiver uses: who
-    does not need its part leaves it to those who wait. The shares that are in force never add up
-    to more than the total.
-    """
-
-    def __init__(self, book: RateBook, plan: GroupPlan) -> None:
-        self._book = book
-        self._plan = plan
-
-    @property
-    def rate(self) -> GroupRate:
-        """The group as it is now."""
-        return self._book.group_rate(self._plan)
-
-    def set_rate(self, rate: str | float) -> None:
-        """Change the total, also while the context runs.
-
-        Args:
-            rate: Such as ``"300000/second"``; a number counts records per second, or bytes.
-
-        Raises:
-            ValueError: It is not one rate above 0.
-        """
-        self._book.set_group_rate(self._plan, rate)

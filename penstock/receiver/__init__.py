@@ -56,7 +56,8 @@ file                holds
 `threaded`          `ThreadedReceiver`: one that is a thread, with a bounded stop, as most here are
 `forms`             what short forms become; coroutines on an event loop of their own
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
-`launch`            what one attempt is made of, as the settings say; the Spark task that runs it
+`launch`            what one attempt is made of, as the settings say
+`task`              the body of the Spark task that runs it, and where that is
 `slot`              several receivers in one Spark task and process: its keeper, its processes
 `supervisor`        runs one attempt, from registration to the last block
 `attempt_state`     the state of an attempt, its bounds; when its failures are enough
@@ -94,8 +95,8 @@ from penstock.receiver.bulk import WithLetters
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
-from penstock.receiver.intake import DroppingRefusedError, WhenFull, policy_of
-from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, run_receiver
+from penstock.receiver.intake import DroppingRefusedError, WhenFull
+from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, policy_of
 from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
@@ -106,6 +107,7 @@ from penstock.receiver.short_forms import (
 )
 from penstock.receiver.splits import SplitPositionError, SplitsError
 from penstock.receiver.supervisor import SupervisorState
+from penstock.receiver.task import run_receiver
 
 __all__ = [
     "BlockGenerator",

@@ -7,12 +7,9 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from penstock.errors import IllegalStateError
-
-if TYPE_CHECKING:
-    from penstock.receiver.supervisor import ReceiverSupervisor
 
 _STEP_S = 1.0
 
@@ -192,6 +189,19 @@ def withdraw(pending: list[Any], record: Any) -> bool:
     return False
 
 
+class Supervision(Protocol):
+    """What a start asks of `ReceiverSupervisor`, where it is explained."""
+
+    def restart(self, message: str, error: BaseException | None, delay_ms: int | None) -> None: ...
+    def stop(self, message: str, error: BaseException | None) -> None: ...
+    def finish(self, message: str) -> None: ...
+    def report_error(self, message: str, error: BaseException | None) -> None: ...
+    def listening(self, addresses: tuple[str, ...]) -> None: ...
+    def is_started(self) -> bool: ...
+    def is_stopped(self) -> bool: ...
+    def on_stop_left_s(self) -> float: ...
+
+
 class Start:
     """What a receiver asks of the supervisor that runs it, in one start.
 
@@ -199,7 +209,7 @@ class Start:
     for nothing: the threads that still have it are of the past.
     """
 
-    def __init__(self, supervisor: ReceiverSupervisor, door: StoreDoor) -> None:
+    def __init__(self, supervisor: Supervision, door: StoreDoor) -> None:
         self.door = door
         self._supervisor = supervisor
 

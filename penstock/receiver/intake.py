@@ -53,8 +53,7 @@ from penstock.receiver.storing import MAY_PASS, Letter, Storing
 from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
-    from penstock.receiver.base import Receiver
-    from penstock.settings import Settings
+    pass
 
 WHEN_FULL = "spark.penstock.receiver.whenFull"
 
@@ -117,19 +116,6 @@ def check_policy(name: object) -> None:
     names = [policy.value for policy in WhenFull]
     if name is not None and name not in names:
         raise ValueError(refused("whenFull", name, f"one of {', '.join(names)}, or None"))
-
-
-def policy_of(receiver: Receiver, settings: Settings) -> WhenFull:
-    """Return a receiver's own policy, or else that of the settings.
-
-    Raises:
-        DroppingRefusedError: It drops, and the receiver is known to acknowledge what it stores.
-    """
-    policy = WhenFull(receiver.whenFull or settings.when_full)
-    if policy.drops and (receiver._is_reliable or receiver._position_type is not Any):
-        why = "gives positions or acknowledgements to its source"
-        raise DroppingRefusedError(policy, why, receiver._receiver_type())
-    return policy
 
 
 class Call(NamedTuple):

@@ -53,7 +53,8 @@ from penstock._parents import die_with
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
-from penstock.receiver.launch import LOOK_S, ReceiverLaunch, run_receiver
+from penstock.receiver.launch import ReceiverLaunch
+from penstock.receiver.task import LOOK_S, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
 from penstock.wal import has_used_objects, is_on_objects

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,6 +33,7 @@ from penstock.receiver.block_generator import (
 )
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
+from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.letters_again import StoringAgain, send_again
 from penstock.receiver.listening import reachable
 from penstock.receiver.pipeline import CALLBACK_S
@@ -56,9 +56,6 @@ from penstock.wire.messages import (
     StopReceiver,
     UpdateRateLimit,
 )
-
-if TYPE_CHECKING:
-    from penstock.receiver.launch import ReceiverLaunch
 
 __all__ = ["ReceiverSupervisor", "SupervisorState"]
 

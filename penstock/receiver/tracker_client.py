@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING
 
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver.block_generator import BlocksRefusedError, RateUsage
 from penstock.receiver.exit_report import ExitKind, ExitReport, error_text
+from penstock.receiver.launch import ReceiverLaunch
 from penstock.wire import Client, WireError
 from penstock.wire.messages import (
     AddBlock,
@@ -30,9 +30,6 @@ from penstock.wire.messages import (
     ReportFullLog,
     ReportRateStatus,
 )
-
-if TYPE_CHECKING:
-    from penstock.receiver.launch import ReceiverLaunch
 
 logger = logging.getLogger("penstock.receiver")
 

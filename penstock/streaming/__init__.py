@@ -30,7 +30,6 @@ Layout
 `scheduler/`                 a batch at each tick, its jobs, executors
 `checkpoint/`                the graph and the progress kept
 `kernels/`                   what the operations do with records, in the tasks
-`listeners/`                 what a program implements to be notified of all that, and the events
 `recovery`                   the context made again: `StreamingContext.getOrCreate`
 `durations`                  durations and batch times, as programs give and get them
 `errors`                     what goes wrong, with the way out
@@ -43,7 +42,8 @@ Layout
 `_threads`                   the notebook's cell that output goes to; waits that a signal ends
 ===========================  =====================================================================
 
-What is checked and decided before anything starts, and what runs receivers, is `penstock.host`.
+What is checked and decided before anything starts, and what runs receivers, is `penstock.host`;
+what a program implements to be notified of all that, and the events, `penstock.listeners`.
 
 Life of a batch
 ---------------
@@ -91,6 +91,8 @@ from penstock.host.errors import (
 )
 from penstock.host.executor_python import ExecutorPythonError
 from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
+from penstock.listeners.events import SchedulerStatistics
+from penstock.listeners.listener import StatsReportListener, StreamingListener
 from penstock.rates import GroupRate, RateGroup, RateSource, StreamRate
 from penstock.streaming.checkpoint.errors import (
     CheckpointReadError,
@@ -115,8 +117,6 @@ from penstock.streaming.errors import (
     SparkEndedError,
     StateSavingError,
 )
-from penstock.streaming.listeners.listener import StatsReportListener, StreamingListener
-from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.tracker import EpochStatus
 from penstock.user_errors import FailedTaskError
@@ -131,7 +131,7 @@ else:
         # for, as its client is.
         if name != "KafkaSink":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module("penstock.sources.kafka").KafkaSink
+        return import_module("penstock.sources.kafka.sink").KafkaSink
 
 
 __all__ = [

@@ -23,6 +23,9 @@ from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.spark_end import stop_bounded, tell_of_silence, told
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import SchedulerStatistics, StreamingStarted
+from penstock.listeners.input_info import InputInfoTracker
 from penstock.rates import RateBook
 from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
@@ -34,12 +37,9 @@ from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.state_saver import StateSaver
 from penstock.streaming.errors import SparkEndedError
 from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.events import StreamingStarted
-from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.scheduler.executor_allocation import make_executor_allocation
 from penstock.streaming.scheduler.job_generator import JobGenerator
-from penstock.streaming.scheduler.job_scheduler import JobScheduler, SchedulerStatistics
+from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.waiter import ContextWaiter
@@ -281,7 +281,7 @@ class StreamingEngine:
         self._console.start()
 
     def _start_monitor(self) -> Monitor | None:
-        # The one place where a room above this one is named: somebody has to begin it.
+        # Where the page is off, nothing of it is imported.
         from penstock.monitor import Application, start_monitor
 
         application = Application(

@@ -20,6 +20,14 @@ from penstock.host.receiver_readings import (
     ReceiverStatus,
 )
 from penstock.host.receivers import HostedReceivers
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import (
+    ReceiverError,
+    ReceiverInfo,
+    ReceiverStarted,
+    ReceiverStopped,
+)
+from penstock.listeners.rate_controller import RateController
 from penstock.rates import RateBook
 from penstock.settings import Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
@@ -28,14 +36,6 @@ from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.durations import next_multiple
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.events import (
-    ReceiverError,
-    ReceiverInfo,
-    ReceiverStarted,
-    ReceiverStopped,
-)
-from penstock.streaming.listeners.rate_controller import RateController
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks
 from penstock.tracker import (
     BatchCleanedError,

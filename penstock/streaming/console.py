@@ -15,16 +15,16 @@ from typing import TextIO
 
 from penstock.clock import Clock
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
-from penstock.streaming.durations import batch_datetime
-from penstock.streaming.listeners.events import (
+from penstock.listeners.events import (
     BatchCompleted,
     BatchInfo,
     ReceiverStarted,
     ReceiverStopped,
+    SchedulerStatistics,
     StreamingStarted,
 )
-from penstock.streaming.listeners.listener import StreamingListener
-from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
+from penstock.listeners.listener import StreamingListener
+from penstock.streaming.durations import batch_datetime
 from penstock.threads import Repeated
 
 _STATUS_S = 5.0

@@ -39,6 +39,9 @@ from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import hand_over_storage, read_settings, spark_context_of
 from penstock.host.spark_end import stop_spark
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import SchedulerStatistics
+from penstock.listeners.listener import StreamingListener
 from penstock.receiver.user_calls import blocked_at
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._live_view import LiveView, open_live_view
@@ -58,15 +61,12 @@ from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.receiver_dstream import ReceiverDStream, SplitDStream
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.recovery import (
     find_upgrade,
     make_checkpointing,
     recover_context,
     tell_of_changes,
 )
-from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.threads import OwnedThread

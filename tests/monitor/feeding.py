@@ -7,17 +7,11 @@ from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReadings
-from penstock.monitor import Application, Model
-from penstock.rates import RateSource, StreamRate
-from penstock.streaming import ReceiverStatus
-from penstock.streaming.dstream.job import Job, JobResult, JobSet
-from penstock.streaming.listeners.events import (
+from penstock.listeners.events import (
     BatchCompleted,
-    BatchInfo,
     BatchStarted,
     BatchSubmitted,
     OutputOperationCompleted,
-    OutputOperationInfo,
     OutputOperationStarted,
     ReceiverError,
     ReceiverInfo,
@@ -25,7 +19,11 @@ from penstock.streaming.listeners.events import (
     ReceiverStopped,
     StreamingStarted,
 )
-from penstock.streaming.listeners.input_info import BatchInput
+from penstock.listeners.input_info import BatchInput
+from penstock.monitor import Application, Model
+from penstock.rates import RateSource, StreamRate
+from penstock.streaming import ReceiverStatus
+from penstock.streaming.dstream.job import Job, JobResult, JobSet
 from penstock.tracker import EpochStatus, KeptStream
 from penstock.wire.messages import (
     LettersSent,
@@ -221,30 +219,26 @@ class Program:
         metadata = {} if description is None else {"Description": description}
         submission_ms = time_ms + plans_ms
         job_set = JobSet(time_ms, jobs, {0: BatchInput(0, records, metadata)}, submission_ms)
-        self.model.onBatchSubmitted(BatchSubmitted(BatchInfo.of(job_set)))
+        self.model.onBatchSubmitted(BatchSubmitted(job_set.info()))
         if waits_ms < 0:
             return job_set
         job_set.start_ms = submission_ms + waits_ms
-        self.model.onBatchStarted(BatchStarted(BatchInfo.of(job_set)))
+        self.model.onBatchStarted(BatchStarted(job_set.info()))
         for index, reason in enumerate(errors):
             result = job_set.results[index]
             result.start_ms = job_set.start_ms
-            self.model.onOutputOperationStarted(
-                OutputOperationStarted(OutputOperationInfo.of(result))
-            )
+            self.model.onOutputOperationStarted(OutputOperationStarted(result.info()))
             if takes_ms is not None:
                 self.end(result, job_set.start_ms + takes_ms, reason)
         if takes_ms is not None:
             job_set.end_ms = job_set.start_ms + takes_ms
-            self.model.onBatchCompleted(BatchCompleted(BatchInfo.of(job_set)))
+            self.model.onBatchCompleted(BatchCompleted(job_set.info()))
         return job_set
 
     def end(self, result: JobResult, end_ms: int, reason: str | None) -> None:
         result.end_ms = end_ms
         result.error = None if reason is None else ValueError(reason)
-        self.model.onOutputOperationCompleted(
-            OutputOperationCompleted(OutputOperationInfo.of(result))
-        )
+        self.model.onOutputOperationCompleted(OutputOperationCompleted(result.info()))
 
 
 class Hosted:

@@ -12,6 +12,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.clock import ManualClock
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import BatchSubmitted, StreamingStarted
+from penstock.listeners.input_info import BatchInput
 from penstock.monitor import Model
 from penstock.monitor.records import EventKind
 from penstock.monitor.tables import top_lines
@@ -20,9 +23,6 @@ from penstock.monitor.web.routes import Metrics, ready
 from penstock.monitor.web.status import Status
 from penstock.streaming import StreamingListener
 from penstock.streaming.dstream.job import Job, JobSet
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.events import BatchSubmitted, StreamingStarted
-from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from tests.bounds import HANG_S
 from tests.monitor.asking import get, text, until

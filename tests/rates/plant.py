@@ -7,11 +7,11 @@ import pickle
 from dataclasses import dataclass, field
 
 from penstock.clock import ManualClock
+from penstock.listeners.rate_controller import RateController
 from penstock.rates.book import RateBook
 from penstock.rates.decision import RateLimits
 from penstock.rates.memory import RateMemory
 from penstock.settings import Settings
-from penstock.streaming.listeners.rate_controller import RateController
 from penstock.wire.messages import ReportRateStatus
 
 STEP_MS = 10

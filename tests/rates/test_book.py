@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.errors import IllegalStateError
+from penstock.listeners.events import BatchCompleted, BatchInfo, Time
+from penstock.listeners.input_info import BatchInput
+from penstock.listeners.rate_controller import RateController
 from penstock.rates import PIDRateEstimator, RateEstimator, RateSource
 from penstock.streaming import StreamGraphError
-from penstock.streaming.listeners.events import BatchCompleted, BatchInfo, Time
-from penstock.streaming.listeners.input_info import BatchInput
-from penstock.streaming.listeners.rate_controller import RateController
 from penstock.wire.messages import ReportRateStatus
 from tests.rates.plant import Book
 

@@ -124,9 +124,9 @@ class Slot:
         (folder / "launch").write_bytes(pickle.dumps(launch))
         script = (
             "import pathlib, pickle, sys\n"
-            "from penstock.receiver import launch, slot\n"
-            "launch.start_block_server = lambda launch: None\n"
-            "launch.run_receiver.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
+            "from penstock.receiver import slot, task\n"
+            "task.start_block_server = lambda launch: None\n"
+            "task.run_receiver.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
             "slot._SHORT_LIFE_S = slot._LEFT_S = 0.2\n"
             "slot.run_slot(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))\n"
         )

@@ -10,7 +10,7 @@ import pytest
 
 import penstock.receiver
 import penstock.streaming
-from penstock.streaming.listeners import events
+from penstock.listeners import events
 
 ELSEWHERE = {
     "StreamingContext.__init__": "there is no streaming class of the JVM to hand over (`jssc`)",

@@ -11,19 +11,18 @@ from typing import Any, TextIO
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.streaming.console import Console, ConsoleFacts
-from penstock.streaming.dstream.job import JobSet
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.events import (
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import (
     BatchCompleted,
-    BatchInfo,
     ReceiverInfo,
     ReceiverStarted,
     ReceiverStopped,
+    SchedulerStatistics,
     StreamingStarted,
 )
-from penstock.streaming.listeners.input_info import BatchInput
-from penstock.streaming.scheduler.job_scheduler import SchedulerStatistics
+from penstock.listeners.input_info import BatchInput
+from penstock.streaming.console import Console, ConsoleFacts
+from penstock.streaming.dstream.job import JobSet
 
 FACTS = ConsoleFacts(
     "Penstock runs it", lambda: SchedulerStatistics(3, 0, 7, 0, None), lambda: (1, 2)
@@ -131,7 +130,7 @@ def test_every_few_seconds_it_says_how_it_goes(
     bus.add(console)
     batch = JobSet(1000, (), {0: BatchInput(0, 5000, {})})
     batch.submission_ms, batch.start_ms, batch.end_ms = 1000, 1100, 1500
-    bus.post(BatchCompleted(BatchInfo.of(batch)))
+    bus.post(BatchCompleted(batch.info()))
     bus.wait_until_empty(10)
     console.start()
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import RDD
 
+from penstock.listeners.input_info import BatchInput
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
@@ -37,7 +38,6 @@ from penstock.sources.kafka.strategies import (
     PerPartitionConfig,
 )
 from penstock.streaming.dstream.input_streams import DirectInputDStream
-from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from penstock.listeners.input_info import BatchInput
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.kernels.deferred import no_partitions
-from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     from pyspark import RDD

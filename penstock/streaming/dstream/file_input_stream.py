@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark import RDD
 
 from penstock.errors import StreamGraphError
+from penstock.listeners.input_info import BatchInput
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.kernels.deferred import no_partitions
-from penstock.streaming.listeners.input_info import BatchInput
 from penstock.wal import (
     HdfsFileSystem,
     UnsupportedAddressError,

@@ -19,12 +19,12 @@ from penstock.streaming.kernels.deferred import Content, content_of
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from penstock.listeners.input_info import InputInfoTracker
     from penstock.streaming.dstream.input_streams import InputDStream
     from penstock.streaming.dstream.job import Job
     from penstock.streaming.dstream.node import DStreamNode
     from penstock.streaming.dstream.output import ForEachDStream
     from penstock.streaming.kernels.dead_letters import LettersOfRun
-    from penstock.streaming.listeners.input_info import InputInfoTracker
     from penstock.streaming.received_blocks import ReceivedBlocks
     from penstock.wal import EncryptionKey
 

@@ -14,9 +14,9 @@ from penstock._arguments import as_folder, refused
 from penstock.clock import Clock
 from penstock.errors import StreamGraphError
 from penstock.host.spark_contexts import read_settings
-from penstock.rates.book import RateBook
+from penstock.rates.book import RateBook, RateGroup
 from penstock.rates.decision import RateLimits, StreamRate
-from penstock.rates.memory import RateGroup, RateMemory
+from penstock.rates.memory import RateMemory
 from penstock.settings import Settings
 from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible

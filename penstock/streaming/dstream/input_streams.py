@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pyspark import RDD
 
 from penstock.errors import IllegalStateError
+from penstock.listeners.input_info import BatchInput
 from penstock.rates.memory import RateMemory
 from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.kernels.deferred import no_partitions
-from penstock.streaming.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
     import pyarrow as pa

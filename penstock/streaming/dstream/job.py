@@ -6,7 +6,8 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.streaming.listeners.input_info import BatchInput
+from penstock.listeners.events import UNKNOWN, BatchInfo, OutputOperationInfo, Time
+from penstock.listeners.input_info import BatchInput
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,18 @@ class JobResult:
             return None
         return "".join(traceback.format_exception(self.error))
 
+    def info(self) -> OutputOperationInfo:
+        """What listeners are told of it now."""
+        return OutputOperationInfo(
+            Time(self.job.time_ms),
+            self.job.output_op_id,
+            self.job.name,
+            self.job.description,
+            _known(self.start_ms),
+            _known(self.end_ms),
+            self.failure_reason,
+        )
+
 
 @dataclass
 class JobSet:
@@ -64,3 +77,18 @@ class JobSet:
     def is_complete(self) -> bool:
         """Whether every job has ended, well or not."""
         return all(result.end_ms is not None for result in self.results.values())
+
+    def info(self) -> BatchInfo:
+        """What listeners are told of it now."""
+        return BatchInfo(
+            Time(self.time_ms),
+            self.input_info,
+            _known(self.submission_ms),
+            _known(self.start_ms),
+            _known(self.end_ms),
+            {number: result.info() for number, result in self.results.items()},
+        )
+
+
+def _known(time_ms: int | None) -> int:
+    return UNKNOWN if time_ms is None else time_ms

@@ -18,9 +18,9 @@ from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
 
 from penstock.clock import Clock
+from penstock.listeners.events import BatchCompleted
+from penstock.listeners.listener import StreamingListener
 from penstock.settings import Settings
-from penstock.streaming.listeners.events import BatchCompleted
-from penstock.streaming.listeners.listener import StreamingListener
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 
 if TYPE_CHECKING:

@@ -18,11 +18,19 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
 from penstock.host.spark_end import run_bounded
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import (
+    BatchCompleted,
+    BatchStarted,
+    BatchSubmitted,
+    OutputOperationCompleted,
+    OutputOperationStarted,
+    SchedulerStatistics,
+)
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
@@ -30,16 +38,6 @@ from penstock.streaming.errors import (
     JobGenerationError,
     OutputOperationError,
     StateNotSavedError,
-)
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.events import (
-    BatchCompleted,
-    BatchInfo,
-    BatchStarted,
-    BatchSubmitted,
-    OutputOperationCompleted,
-    OutputOperationInfo,
-    OutputOperationStarted,
 )
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.threads import OwnedThread, wait_for
@@ -55,32 +53,6 @@ _INTERRUPTED_S = 5.0
 """How long jobs may take to end after their Spark jobs were cancelled."""
 
 _log = logging.getLogger("penstock.streaming.job_scheduler")
-
-
-@dataclass(frozen=True)
-class SchedulerStatistics:
-    """The batches at one moment.
-
-    Attributes:
-        waiting_batches: Made, and no job started yet.
-        running_batches: Some job started, not all ended.
-        completed_batches: All jobs ended, since the start.
-        failed_batches: Those of them with a failed job.
-        last_total_delay_ms: From submission to the end of the last completed batch, or None.
-        skipped_blocks: Blocks that batches left out because no host has them, with
-            ``spark.penstock.lostBlocks=skip``.
-        given_up_batches: Made and not processed to the end, because of a stop or the end of Spark.
-        records: The records of the completed batches.
-    """
-
-    waiting_batches: int
-    running_batches: int
-    completed_batches: int
-    failed_batches: int
-    last_total_delay_ms: int | None
-    skipped_blocks: int = 0
-    given_up_batches: int = 0
-    records: int = 0
 
 
 class JobScheduler:
@@ -175,7 +147,7 @@ class JobScheduler:
             if job_set.jobs:
                 job_set.submission_ms = self._clock.time_ms()
                 self._sets[job_set.time_ms] = job_set
-                self._bus.post(BatchSubmitted(BatchInfo.of(job_set)))
+                self._bus.post(BatchSubmitted(job_set.info()))
                 for job in job_set.jobs:
                     self._queue.put(job)
             else:
@@ -308,9 +280,9 @@ class JobScheduler:
             if job_set.start_ms is None:
                 job_set.start_ms = now_ms
                 self._on_room()
-                self._bus.post(BatchStarted(BatchInfo.of(job_set)))
+                self._bus.post(BatchStarted(job_set.info()))
             result.start_ms = now_ms
-            self._bus.post(OutputOperationStarted(OutputOperationInfo.of(result)))
+            self._bus.post(OutputOperationStarted(result.info()))
             return True
 
     def _end(self, job: Job, error: BaseException | None) -> None:
@@ -334,7 +306,7 @@ class JobScheduler:
             result.error = error
             if is_cut_short:
                 self._give_up(job_set)
-            self._bus.post(OutputOperationCompleted(OutputOperationInfo.of(result)))
+            self._bus.post(OutputOperationCompleted(result.info()))
             if job_set.is_complete:
                 self._complete(job_set, now_ms)
             self._changed.notify_all()
@@ -378,7 +350,7 @@ class JobScheduler:
         if any(result.error is not None for result in job_set.results.values()):
             self._failed += 1
             self._failed_ms.add(job_set.time_ms)
-        info = BatchInfo.of(job_set)
+        info = job_set.info()
         self._last_delay_ms = info.totalDelay()
         self._records += info.numRecords()
         _log.info(

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.event_loop import EventLoop
+from penstock.listeners.bus import StreamingListenerBus
 from penstock.streaming.checkpoint.checkpointer import CheckpointWriter
-from penstock.streaming.listeners.bus import StreamingListenerBus
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer

@@ -10,13 +10,13 @@ import pytest
 from py4j.protocol import Py4JError
 
 from penstock.clock import ManualClock
-from penstock.settings import Settings
-from penstock.streaming.listeners.events import (
+from penstock.listeners.events import (
     BatchCompleted,
     BatchInfo,
     OutputOperationInfo,
     Time,
 )
+from penstock.settings import Settings
 from penstock.streaming.scheduler.executor_allocation import (
     ExecutorAllocationManager,
     make_executor_allocation,

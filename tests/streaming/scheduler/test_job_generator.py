@@ -11,6 +11,8 @@ import pytest
 
 from penstock.blockstore import BlockAccess
 from penstock.clock import ManualClock
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.input_info import InputInfoTracker
 from penstock.settings import Settings
 from penstock.streaming import JobGenerationError
 from penstock.streaming.dstream.arity import with_time
@@ -19,8 +21,6 @@ from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
 from penstock.streaming.dstream.input_streams import InputDStream
 from penstock.streaming.dstream.output import ForEachDStream
 from penstock.streaming.dstream.windowed_streams import WindowedDStream
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.input_info import InputInfoTracker
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.listeners.events import BatchCompleted, OutputOperationCompleted
+from penstock.listeners.input_info import BatchInput
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.errors import OutputOperationError
-from penstock.streaming.listeners.events import BatchCompleted, OutputOperationCompleted
-from penstock.streaming.listeners.input_info import BatchInput
 from penstock.streaming.scheduler import job_scheduler
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from tests.bounds import HANG_S

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
+from penstock.listeners.events import BatchCompleted
+from penstock.listeners.listener import StreamingListener
 from penstock.rates import RateBook, RateEstimator
-from penstock.streaming.listeners.events import BatchCompleted
-from penstock.streaming.listeners.listener import StreamingListener
 
 _log = logging.getLogger("penstock.streaming.rates")
 

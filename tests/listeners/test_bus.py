@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from penstock.listeners.bus import StreamingListenerBus
+from penstock.listeners.events import StreamingStarted
 from penstock.streaming import StreamingListener
-from penstock.streaming.listeners.bus import StreamingListenerBus
-from penstock.streaming.listeners.events import StreamingStarted
 from tests.bounds import HANG_S
 from tests.doubles import UntoldError
 

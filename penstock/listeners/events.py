@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.streaming.listeners.input_info import BatchInput
+from penstock.listeners.input_info import BatchInput
 
 if TYPE_CHECKING:
-    from penstock.streaming.dstream.job import JobResult, JobSet
     from penstock.tracker import ReceiverTrackingInfo
 
 UNKNOWN = -1
@@ -70,20 +69,6 @@ class OutputOperationInfo:
     _end_ms: int = UNKNOWN
     _failure_reason: str | None = None
 
-    @classmethod
-    def of(cls, result: JobResult) -> OutputOperationInfo:
-        """Take a picture of a job."""
-        job = result.job
-        return cls(
-            Time(job.time_ms),
-            job.output_op_id,
-            job.name,
-            job.description,
-            _known(result.start_ms),
-            _known(result.end_ms),
-            result.failure_reason,
-        )
-
     def batchTime(self) -> Time:
         """The batch."""
         return self._time
@@ -123,18 +108,6 @@ class BatchInfo:
     _start_ms: int
     _end_ms: int
     _operations: Mapping[int, OutputOperationInfo] = field(repr=False)
-
-    @classmethod
-    def of(cls, job_set: JobSet) -> BatchInfo:
-        """Take a picture of a batch."""
-        return cls(
-            Time(job_set.time_ms),
-            job_set.input_info,
-            _known(job_set.submission_ms),
-            _known(job_set.start_ms),
-            _known(job_set.end_ms),
-            {number: OutputOperationInfo.of(result) for number, result in job_set.results.items()},
-        )
 
     def batchTime(self) -> Time:
         """The batch time."""
@@ -243,6 +216,32 @@ class StreamingEvent:
 
 
 @dataclass(frozen=True)
+class SchedulerStatistics:
+    """The batches at one moment.
+
+    Attributes:
+        waiting_batches: Made, and no job started yet.
+        running_batches: Some job started, not all ended.
+        completed_batches: All jobs ended, since the start.
+        failed_batches: Those of them with a failed job.
+        last_total_delay_ms: From submission to the end of the last completed batch, or None.
+        skipped_blocks: Blocks that batches left out because no host has them, with
+            ``spark.penstock.lostBlocks=skip``.
+        given_up_batches: Made and not processed to the end, because of a stop or the end of Spark.
+        records: The records of the completed batches.
+    """
+
+    waiting_batches: int
+    running_batches: int
+    completed_batches: int
+    failed_batches: int
+    last_total_delay_ms: int | None
+    skipped_blocks: int = 0
+    given_up_batches: int = 0
+    records: int = 0
+
+
+@dataclass(frozen=True)
 class StreamingStarted(StreamingEvent):
     """The context has started."""
 
@@ -310,10 +309,6 @@ class OutputOperationStarted(_OutputOperationEvent):
 
 class OutputOperationCompleted(_OutputOperationEvent):
     """A job of a batch has ended."""
-
-
-def _known(time_ms: int | None) -> int:
-    return UNKNOWN if time_ms is None else time_ms
 
 
 def _difference(start_ms: int, end_ms: int) -> int:

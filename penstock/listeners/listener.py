@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from penstock.streaming.listeners.events import (
+from penstock.listeners.events import (
     UNKNOWN,
     BatchCompleted,
     BatchInfo,

@@ -12,8 +12,7 @@ from typing import Any
 
 from penstock._arguments import refused
 from penstock.errors import typed_text
-from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming.listeners.events import (
+from penstock.listeners.events import (
     BatchCompleted,
     BatchStarted,
     BatchSubmitted,
@@ -25,7 +24,8 @@ from penstock.streaming.listeners.events import (
     StreamingEvent,
     StreamingStarted,
 )
-from penstock.streaming.listeners.listener import StreamingListener
+from penstock.listeners.listener import StreamingListener
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.threads import OwnedThread
 
 _log = logging.getLogger("penstock.streaming.listener_bus")
