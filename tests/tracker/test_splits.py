@@ -389,6 +389,19 @@ def test_one_that_does_not_even_end_when_cancelled_keeps_its_splits_for_now(
         assert (one.splits, one.place) == (("a", "b"), {"b": 3})  # type: ignore[attr-defined]
 
 
+def test_a_stop_ends_a_move_and_gives_no_split_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sharing(tmp_path, Shared(*"ab"), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        had = tracker.splits(0)
+        tracker.scale(0, 1)
+        assert isinstance(before[1].next_message(), StopReceiver)
+    assert tracker.splits(0) == had
+    assert dict(tracker.ledger.splits((0, 1)).streams) == had
+    assert "keep their splits for now" not in caplog.text
+
+
 def test_new_splits_and_those_that_are_gone_are_seen_while_it_runs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
