@@ -467,10 +467,10 @@ class Receivers:
             entry = self._entries[stream_id]
             entry.info = replace(entry.info, attempt="")
 
-    def is_connected(self, stream_id: int) -> bool:
-        """Whether any attempt of a receiver has a connection."""
+    def connected(self) -> set[int]:
+        """Return the streams of which any attempt has a connection."""
         with self._lock:
-            return any(stream == stream_id for stream, _ in self._connections.values())
+            return {stream_id for stream_id, _ in self._connections.values()}
 
     def seal(self, stream_id: int) -> bool:
         """Have a receiver seal its open block; False when none is connected."""

@@ -51,6 +51,8 @@ _STOP_S = 30.0
 """How long a receiver may take to store its last blocks; what is not durable is read again."""
 _LOOK_S = 0.25
 _TELL_S = 1.0
+_TURN_S = 60.0
+"""How often one that waits for its turn looks by itself: a thousand may wait."""
 _UNREACHED_S = 5.0
 """After that long without a connection a receiver that is to stop is cancelled."""
 _CANCEL_S = 10.0
@@ -252,7 +254,7 @@ class SplitStream:
                 if self._has[stream_id] and stream_id not in self._held:
                     self._resting.discard(stream_id)
                     return True
-                self._changed.wait(_TELL_S)
+                self._changed.wait(_TURN_S)
         return False
 
     def job_ended(self, stream_id: int) -> None:
@@ -348,7 +350,7 @@ class SplitStream:
         with self._changed:
             now = self._by_activity()
             # They hold up no one: those that are concerned wait for each other.
-            self._late = frozenset(one for one in self._late if not self._is_at_rest(one))
+            self._late -= self._at_rest(self._late)
             then = divided(self._splits, now, wanted, self._over | self._late, self._gone)
             concerned = frozenset(one for one in now if then[one] != now[one])
             self._held = concerned | self._late
@@ -371,7 +373,7 @@ class SplitStream:
     def _divide_among(self, concerned: frozenset[int], wanted: int, order: tuple[int, ...]) -> None:
         with self._logging:
             with self._changed:
-                able = {one for one in concerned if self._is_at_rest(one)}
+                able = self._at_rest(concerned)
                 fixed = {one for one in self.streams if one not in able} | self._over
                 now = {one: self._has[one] for one in order}
                 then = divided(self._splits, now, wanted, fixed, self._gone)
@@ -403,8 +405,9 @@ class SplitStream:
         for one, splits in event.streams:
             _log.debug("receiver %d of the stream %r has %s", one, self._name, splits)
 
-    def _is_at_rest(self, stream_id: int) -> bool:
-        return stream_id in self._resting and not self._receivers.is_connected(stream_id)
+    def _at_rest(self, streams: frozenset[int]) -> frozenset[int]:
+        """Return those whose job is over and whose connection is gone. `_changed` is held."""
+        return streams & self._resting - self._receivers.connected()
 
     def _bring_to_rest(self, concerned: frozenset[int]) -> bool:
         """Have receivers stop, within a time; False: all is to stop."""
@@ -414,12 +417,12 @@ class SplitStream:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._is_stopped or all(map(self._is_at_rest, concerned)), _LOOK_S
+                    lambda: self._is_stopped or self._at_rest(concerned) == concerned, _LOOK_S
                 )
                 if self._is_stopped:
                     return False
-                left = [one for one in concerned if not self._is_at_rest(one)]
-                running = [one for one in left if one not in self._resting]
+                left = concerned - self._at_rest(concerned)
+                running = left - self._resting
             now_s = self._clock.monotonic_s()
             if not left or now_s - begun_s > self._stop_s + _CANCEL_S:
                 return True
