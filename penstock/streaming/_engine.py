@@ -241,6 +241,7 @@ class StreamingEngine:
                 self._receivers.tasks,
                 self._receivers.executors,
                 clock,
+                self._receivers.scale_by,
             )
         except BaseException:
             self._receivers.stop(_THREADS_END_S)

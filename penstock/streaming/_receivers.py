@@ -244,6 +244,11 @@ class ReceiverSide:
         assert self.hosted is not None
         self.hosted.scale(stream_id, count)
 
+    def scale_by(self, more: int) -> None:
+        """See `ReceiverTracker.scale_by`."""
+        if self.hosted is not None:
+            self.hosted.tracker.scale_by(more)
+
     def running(self) -> tuple[int, int]:
         """Return how many receivers run, and how many there are."""
         return (0, 0) if self.hosted is None else self.hosted.running()

@@ -231,6 +231,18 @@ class SplitStream:
                 self._is_due = True
                 self._changed.notify_all()
 
+    def scale_by(self, more: int) -> None:
+        """Have so many receivers more, or less, within what the program asks for and allows.
+
+        Raises:
+            IllegalStateError, LedgerWriteError: See `scale`.
+        """
+        now = self._wanted
+        least = min(now, self._declared)
+        if (count := min(max(now + more, least), len(self.streams))) != now:
+            _log.info("%d receivers share the stream %r, not %d", count, self._name, now)
+            self.scale(count)
+
     @property
     def idle(self) -> frozenset[int]:
         """The streams of the receivers that do not run, as they have no splits."""

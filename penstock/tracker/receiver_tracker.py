@@ -579,6 +579,17 @@ class ReceiverTracker:
             raise IllegalStateError("the number of receivers changes while the streams run only")
         self._splits[stream_id].scale(count)
 
+    def scale_by(self, more: int) -> None:
+        """Have so many receivers more, or less, of each stream whose receivers share a source.
+
+        At least as many as the program asks for, and at most as many as it allows.
+        """
+        for found in self._split_streams:
+            try:
+                found.scale_by(more)
+            except LedgerWriteError as error:
+                _log.error("%s; the number of receivers stays", error)
+
     def splits(self, stream_id: int) -> dict[int, tuple[str, ...] | None]:
         """Return which splits the receivers of a stream have."""
         return self._splits[stream_id].splits

@@ -538,6 +538,22 @@ def test_a_scale_is_logged_when_it_returns(tmp_path: Path) -> None:
         assert tracker.ledger.splits(range(4)).wanted == 4
 
 
+def test_scaling_by_a_number_keeps_to_what_the_program_asks_for_and_allows(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 4) as (tracker, _, _events):
+
+        def wanted() -> int:
+            return tracker.ledger.splits(range(4)).wanted
+
+        for more, then in ((1, 3), (5, 4), (-1, 3), (-9, 2), (-1, 2)):
+            tracker.scale_by(more)
+            assert wanted() == then
+        # A program that scaled to less than it asked for at first meant that.
+        tracker.scale(0, 1)
+        for more, then in ((-1, 1), (1, 2)):
+            tracker.scale_by(more)
+            assert wanted() == then
+
+
 def test_the_others_take_over_where_too_few_slots_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

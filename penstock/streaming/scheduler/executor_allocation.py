@@ -109,6 +109,9 @@ class ExecutorAllocationManager(StreamingListener):
     Unlike Spark's, it lets go of none while a receiver is being placed, as no one knows yet where;
     and one that is on its way out counts no more, or a short interval would end below the least.
 
+    Receivers that share the splits of a source follow: there is one more for each executor that
+    came, and one less when all executors hold receivers and one is to go.
+
     Threads: `onBatchCompleted` is called by the listener bus; ``penstock-executor-allocation``
     decides. `_lock` guards the sums. A cluster that fails to answer is told in the log, and asked
     again after the next interval.
@@ -120,6 +123,7 @@ class ExecutorAllocationManager(StreamingListener):
         receivers: How many there are: the least number of executors, if none is set.
         occupied: Returns the executors that hold a receiver; None while one is being placed.
         clock: Time.
+        scale: Has so many receivers more, or less, share a source, within the program's bounds.
     """
 
     def __init__(
@@ -130,8 +134,12 @@ class ExecutorAllocationManager(StreamingListener):
         receivers: int,
         occupied: Callable[[], Iterable[str] | None],
         clock: Clock,
+        scale: Callable[[int], None],
     ) -> None:
         self._client = client
+        self._scale = scale
+        self._before: int | None = None
+        """How many executors there were when more were asked for."""
         self._batch_ms = batch_ms
         self._up = settings.scaling_up_ratio
         self._down = settings.scaling_down_ratio
@@ -169,6 +177,10 @@ class ExecutorAllocationManager(StreamingListener):
         with self._lock:
             sum_ms, count = self._sum_ms, self._count
             self._sum_ms = self._count = 0
+        if self._before is not None:
+            came, self._before = len(self._staying()) - self._before, None
+            if came > 0:
+                self._scale(came)
         if count == 0:
             return
         ratio = (sum_ms // count) / self._batch_ms
@@ -188,6 +200,7 @@ class ExecutorAllocationManager(StreamingListener):
         total = int(max(min(self._most, now + more), self._least))
         _log.info("Batches take %.2f of their interval: %d executors, not %d", ratio, total, now)
         self._client.request_total(total)
+        self._before = now
 
     def _let_go(self, ratio: float) -> None:
         staying = self._staying()
@@ -196,6 +209,8 @@ class ExecutorAllocationManager(StreamingListener):
         occupied = self._occupied()
         free = [] if occupied is None else sorted(staying.difference(occupied))
         if not free:
+            if occupied is not None:
+                self._scale(-1)
             return
         chosen = random.choice(free)
         if self._client.remove(chosen):
@@ -215,6 +230,7 @@ def make_executor_allocation(
     receivers: int,
     occupied: Callable[[], Iterable[str] | None],
     clock: Clock,
+    scale: Callable[[int], None],
 ) -> ExecutorAllocationManager | None:
     """Return the manager if the settings ask for one and the cluster is able to; else None."""
     if not settings.streaming_allocation_enabled:
@@ -229,4 +245,4 @@ def make_executor_allocation(
             spark_context.master,
         )
         return None
-    return ExecutorAllocationManager(client, settings, batch_ms, receivers, occupied, clock)
+    return ExecutorAllocationManager(client, settings, batch_ms, receivers, occupied, clock, scale)

@@ -335,6 +335,8 @@ class LedgerSide:
     def executors(self) -> frozenset[str]:
         return frozenset()
 
+    def scale_by(self, more: int) -> None: ...
+
     def unallocated_records(self) -> dict[int, int]:
         return {
             stream_id: sum(block.num_records for block in self.ledger.unallocated_blocks(stream_id))

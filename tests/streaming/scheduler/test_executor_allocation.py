@@ -58,12 +58,13 @@ def manager(
     receivers: int = 1,
     occupied: Any = (),
     clock: Any = None,
+    scale: Any = lambda more: None,
     **settings: str,
 ) -> ExecutorAllocationManager:
     prefix = "spark.streaming.dynamicAllocation."
     read = Settings.from_pairs((prefix + key, value) for key, value in settings.items())
     return ExecutorAllocationManager(
-        cluster, read, BATCH_MS, receivers, lambda: occupied, clock or ManualClock()
+        cluster, read, BATCH_MS, receivers, lambda: occupied, clock or ManualClock(), scale
     )
 
 
@@ -123,6 +124,36 @@ def test_none_is_let_go_while_all_hold_receivers_or_one_is_being_placed() -> Non
         complete(made, 10)
         made.manage_allocation()
         assert cluster.removed == []
+
+
+def test_receivers_that_share_a_source_follow_the_executors_that_came() -> None:
+    cluster, scaled = Cluster(2), []
+    made = manager(cluster, scale=scaled.append)
+    complete(made, 2000)
+    made.manage_allocation()
+    assert (cluster.requested, scaled) == ([4], [])
+    cluster.ids.append("2")
+    complete(made, 2000)
+    made.manage_allocation()
+    assert (cluster.requested, scaled) == ([4, 5], [1])
+    # None has come; and one that comes without a request stands for one that was lost.
+    made.manage_allocation()
+    cluster.ids.append("3")
+    made.manage_allocation()
+    assert scaled == [1]
+
+
+def test_one_receiver_less_shares_a_source_where_an_executor_could_go_but_for_them() -> None:
+    cluster, scaled = Cluster(2), []
+    for occupied in (None, {"0"}, {"0", "1"}):
+        made = manager(cluster, scale=scaled.append, occupied=occupied)
+        complete(made, 10)
+        made.manage_allocation()
+        assert scaled == ([-1] if occupied == {"0", "1"} else [])
+    made = manager(cluster, scale=scaled.append, occupied={"0", "1"}, minExecutors="2")
+    complete(made, 10)
+    made.manage_allocation()
+    assert scaled == [-1]
 
 
 def test_the_bounds_hold_and_the_least_wins() -> None:
@@ -199,6 +230,6 @@ def test_a_local_master_neither_gives_nor_takes(sc: Any, caplog: pytest.LogCaptu
     prefix = "spark.streaming.dynamicAllocation."
     for enabled in ("false", "true"):
         settings = Settings.from_pairs([(prefix + "enabled", enabled)])
-        made = make_executor_allocation(sc, settings, BATCH_MS, 0, frozenset, ManualClock())
+        made = make_executor_allocation(sc, settings, BATCH_MS, 0, frozenset, ManualClock(), int)
         assert made is None
     assert caplog.text.count("has no effect") == 1
