@@ -58,6 +58,8 @@ def test_one_more_receiver_takes_from_those_that_have_too_many_and_no_one_else_c
 def test_one_receiver_less_gives_its_splits_to_the_others() -> None:
     now = {0: ("a", "b"), 1: ("c", "d"), 2: ("e", "f")}
     assert divided("abcdef", now, 2) == {0: ("a", "b", "e"), 1: ("c", "d", "f"), 2: None}
+    # Who has none, and stands before, takes nothing from one that has.
+    assert divided("ab", {0: None, 1: ("a", "b")}, 1) == {0: None, 1: ("a", "b")}
 
 
 def test_a_new_split_goes_to_one_receiver_and_one_that_is_gone_leaves_one() -> None:
