@@ -26,7 +26,8 @@ What must hold:
 
 Layout:
 
-- ``operation``: what a program asks for. ``sinks``: `Sink`, and those that come with the project.
+- ``operation``: what a program asks for. ``sinks``: `Sink`, and those that come with the project;
+  ``http_sink``: the one that leads back into a stream.
 - ``state``: what the function keeps by key. ``timers``: what it asks to be done at a time.
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
@@ -60,6 +61,7 @@ from typing import TYPE_CHECKING
 from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
+    from penstock.continuous.http_sink import HttpSink
     from penstock.continuous.operation import ContinuousOperation, Watermark
     from penstock.continuous.sinks import (
         DatabaseSink,
@@ -82,6 +84,7 @@ __all__ = [
     "ExpiredTimers",
     "FileSink",
     "FunctionSink",
+    "HttpSink",
     "KeyedState",
     "Sink",
     "SinkError",
@@ -94,6 +97,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "http_sink": ["HttpSink"],
     "operation": ["ContinuousOperation", "Watermark"],
     "sinks": ["DatabaseSink", "Epoch", "FileSink", "FunctionSink", "Sink", "SinkError"],
     "state": ["KeyedState", "StateError", "StatePlace"],

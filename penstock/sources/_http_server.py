@@ -300,9 +300,9 @@ class HttpServer:
         if entry is not None:
             if (known := self._keys.find(entry)) is not None:
                 is_same, sooner = known
+                await self._durable(sooner)
                 if not is_same:
                     raise Refusal(422, "the key was used with another body")
-                await self._durable(sooner)
                 return self._answer_of(request)
             if self._keys.is_full:
                 raise _held(f"{receiver.keys} requests with a key are being stored")

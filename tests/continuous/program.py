@@ -2,9 +2,9 @@
 
 One writes Parquet files by two tasks, or three, one a SQLite database, one a file for each epoch by
 a function, and one counts by key. With ``kafka`` there are two others instead, which write to
-topics, one by two tasks or three; with ``postgres`` there are four others, which write Arrow by two
-tasks or three, JSON lines, and PostgreSQL, and one that receives these lines and writes them to a
-SQLite database; with ``timers`` there is one alone, which counts in windows and
+topics, one by two tasks or three; with ``postgres`` there are five others, which write Arrow by two
+tasks or three, JSON lines, and PostgreSQL, and one that sends to another, which writes to a SQLite
+database; with ``timers`` there is one alone, which counts in windows and
 in sessions. With ``host`` the streams are those of a `ReceiverHost`; with ``query`` there is one
 stream alone, which a query reads, too. With ``kills`` it also kills itself at random steps of an
 epoch: a task's process around `prepare` and `commit`, and the driver around what it logs.
@@ -29,6 +29,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.receiver import receiver
+from penstock.sources.http import HttpReceiver
 from penstock.sql import ReceiverHost
 from penstock.streaming import (
     DatabaseSink,
@@ -36,6 +37,7 @@ from penstock.streaming import (
     ExpiredTimers,
     FileSink,
     FunctionSink,
+    HttpSink,
     KafkaSink,
     KeyedState,
     Sink,
@@ -61,6 +63,11 @@ QUERIED = "database"
 
 def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": [int(value) for value in batch.column(0).to_pylist()]})
+
+
+def received(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what an `HttpSink` has sent."""
+    return pa.RecordBatch.from_pylist([json.loads(row) for row in batch.column(0).to_pylist()])
 
 
 def counted(batch: pa.RecordBatch, state: KeyedState) -> pa.RecordBatch:
@@ -119,31 +126,6 @@ def timed_numbers(count: int, block_s: float, pid_file: str) -> Any:
         context.stopped.wait()
 
     return count_up
-
-
-def lines_of(folder: str, count: int, pid_file: str) -> Any:
-    """Return a source of the numbers that another stream wrote as JSON lines, in their order."""
-
-    @receiver(positions=True)
-    def read(context: Any) -> Iterator[tuple[str, int]]:
-        import json
-        import pathlib
-
-        pathlib.Path(pid_file).write_text(str(os.getpid()))
-        read: set[str] = set()
-        number, known = 0, context.last_position or 0
-        while number < count and not context.stopped.wait(0.02):
-            # Epochs are committed one after the other.
-            for path in sorted(pathlib.Path(folder).glob("part-*.jsonl")):
-                if path.name not in read:
-                    read.add(path.name)
-                    for line in path.read_text().splitlines():
-                        number += 1
-                        if number > known:
-                            yield str(json.loads(line)["n"]), number
-        context.stopped.wait()
-
-    return read
 
 
 class Connect:
@@ -281,6 +263,7 @@ def main(config: dict[str, Any]) -> None:
             "postgres": DatabaseSink(
                 ConnectPostgres(config["postgres"]), "INSERT INTO numbers (n) VALUES (%s)"
             ),
+            "sent": HttpSink(f"http://127.0.0.1:{config['port']}"),
             "onward": in_sqlite,
         }
     else:
@@ -316,11 +299,11 @@ def main(config: dict[str, Any]) -> None:
         keys = KEYS if name == "state" else 0
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file, keys=keys)
         if name == "onward":
-            source = lines_of(str(folder / "jsonl"), config["count"], pid_file)
+            source = HttpReceiver(config["port"], "127.0.0.1")
         continuous(
             source,
             name,
-            counted if keys else parsed,
+            received if name == "onward" else counted if keys else parsed,
             sink=Killing(sink, config["seed"], config["kills"], str(folder / "kills")),
             epoch=0.05,
             parallelism=config["parallelism"] if name in WIDE else 2 if keys else 1,
@@ -328,14 +311,14 @@ def main(config: dict[str, Any]) -> None:
         )
     if config.get("driver_at"):
         kill_driver_at(*config["driver_at"])
+    # It may kill itself within its start.
+    say("started")
     if host is not None:
         host.start()
-        say("started")
         threading.Thread(target=obey_as_host, args=(host,), daemon=True).start()
         host.run(*([query_of(SparkSession(sc), folder)] if "query" in config else []))
         return
     ssc.start()
-    say("started")
     threading.Thread(target=obey, args=(ssc,), daemon=True).start()
     ssc.awaitTermination()
     say("ended")

@@ -22,6 +22,7 @@ from tests.bounds import HANG_S
 from tests.continuous.kafka_topic import values
 from tests.continuous.program import KEYS, OTHERS, STREAMS, TOPICS, WIDE, WINDOW_MS
 from tests.services.kafka import Kafka
+from tests.services.ports import free_ports
 from tests.services.postgres import PostgresServer, postgres_server
 from tests.sources.kafka.conftest import own, started
 from tests.system.driver_process import DriverProcess, driver_process
@@ -174,7 +175,7 @@ def test_other_files_postgresql_and_another_stream_are_exact_whatever_is_killed(
     with postgres_server() as server:
         with server.connect() as connection:
             connection.execute("CREATE TABLE numbers (id bigserial, n bigint)")
-        more = {"postgres": server.conninfo(), **more}
+        more = {"postgres": server.conninfo(), "port": free_ports(1)[0], **more}
         kill(tmp_path, seed, master, runs, lambda: in_others(tmp_path, server), more)
 
 

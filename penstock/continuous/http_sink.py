@@ -1,0 +1,127 @@
+"""`HttpSink`: the output of a continuous stream into another Penstock stream, exactly once.
+
+What must hold:
+
+- *Once.* A part of an epoch is one request, whose key is `Epoch.name`. An `HttpReceiver` has the
+  keys of its last requests in its stream's position, which is durable with their records or not at
+  all: a part that is sent again is answered, and not stored again. Only parts of the last epoch
+  are, so that the 10,000 keys that are remembered are more than enough.
+- *Durable.* It answers when the records are in the driver log of its program (I1), and no sooner
+  does `commit` return.
+- *The first one counts.* To a key that came with another body it answers with 422, once what came
+  first is durable: an attempt that was killed had sent it, and the function returns something else
+  each time. That is the part's output.
+- *Order.* Parts with the same number come in order, as each waits for the answer to the one before.
+  All records of a request are in one block.
+- *Held back.* While the stream is held, or its receiver starts again, the part is sent again, for a
+  while; then that is one of the `attempts`. What no attempt would get past is a `SinkError`.
+
+Any other server that takes such keys is as good a target as it keeps them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from penstock._arguments import refused
+from penstock.continuous.sinks import Epoch, Sink, SinkError, json_rows
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WAIT_S = 30.0
+"""How long a part is sent again; less than the time that a call has by default."""
+_AGAIN_S = 0.5
+_THERE = (200, 201, 202, 204, 422)
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_SHOWN = 500
+
+
+class PartNotTakenError(PenstockError):
+    """The server did not take a part in time."""
+
+
+class HttpSink(Sink):
+    """Sends each part that has rows as a POST of JSON lines, which `FileSink` says more of.
+
+    Args:
+        url: Of the server, such as that of an `HttpReceiver`, where it is whichever host that has.
+        token: What it wants as ``Authorization: Bearer``.
+
+    Raises:
+        TypeError, ValueError: An argument is not accepted.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        given: object = url
+        place = urlsplit(given) if isinstance(given, str) else None
+        if place is None or place.scheme not in ("http", "https") or not place.hostname:
+            raise ValueError(refused("url", url, 'an address such as "http://host:8080/scores"'))
+        self._url = url
+        self._token = token
+        self._connection: http.client.HTTPConnection | None = None
+
+    def open(self, source: str, task: int) -> None:
+        """Take the address; the first request connects."""
+        place = urlsplit(self._url)
+        kind = (
+            http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        )
+        # A server that has answered nothing by then may have stored it.
+        self._connection = kind(place.hostname or "", place.port, timeout=_WAIT_S)
+        self._path = f"{place.path or '/'}{'?' if place.query else ''}{place.query}"
+
+    def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        """Send the part until it is stored."""
+        body = b"".join(row + b"\n" for batch in batches for row in json_rows(batch))
+        if not body:
+            return
+        end_s = time.monotonic() + _WAIT_S
+        while (why := self._send(epoch, body)) is not None:
+            if time.monotonic() > end_s - _AGAIN_S:
+                raise PartNotTakenError(
+                    f"{self._url} did not take {epoch.name} within {_WAIT_S:g} s: {why}"
+                )
+            time.sleep(_AGAIN_S)
+
+    def _send(self, epoch: Epoch, body: bytes) -> str | None:
+        """Send it once; return why it may not be there, and may be soon.
+
+        Raises:
+            SinkError: It will not be.
+        """
+        connection = self._connection
+        assert connection is not None
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": epoch.name}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request("POST", self._path, body, headers)
+            answer = connection.getresponse()
+            text = answer.read(_SHOWN).decode(errors="replace")
+            answer.close()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            return f"{type(error).__name__}: {error}"
+        if answer.status in _THERE:
+            return None
+        connection.close()
+        why = f"{answer.status}: {text}"
+        if answer.status in _PASSING:
+            return why
+        raise SinkError(
+            f"{self._url} refuses {epoch.name}, of {len(body)} bytes, for good: {why}. Give the "
+            "stream an address and token that its server takes, and shorter epochs or a server "
+            "that takes larger requests (maxBody, spark.penstock.block.maxSize) where it is too "
+            "large"
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
