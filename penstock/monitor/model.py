@@ -301,6 +301,10 @@ class Model(StreamingListener):
         """Return wall time as the model has it."""
         return self._clock.time_ms()
 
+    def name_of(self, stream_id: int) -> str:
+        """Return what a stream is called, with its number."""
+        return f"{self.application.streams.get(stream_id, 'stream')}-{stream_id}"
+
     def sentence(self) -> str:
         """Return how it goes, as a person would say it."""
         with self._lock:
@@ -575,6 +579,7 @@ class Model(StreamingListener):
             tuple(found for _, found in sorted(self._receivers.items())),
             self._is_dropping,
             self._longest_ms(),
+            {self.name_of(stream_id): found for stream_id, found in self._epochs.items()},
         )
 
     def _longest_ms(self) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.monitor.records import Batch, Receiver
+from penstock.tracker import EpochStatus
 
 _MUCH_PERCENT = 30.0
 """A wait that takes at least this share of a receiver's time holds it up."""
@@ -18,6 +19,8 @@ _LITTLE_BYTES = 1_000_000_000
 _LAG_S = 10
 """A lag of that many seconds of what comes in is one."""
 _LONG_LEAST_MS = 3_000
+_LATE_EPOCH_MS = 5_000
+"""An epoch that is so much older than its time is late."""
 _LONG_MEANS = 2
 """A batch may run for so long, or for so many times what batches took in the mean, before it is
 one that runs for too long."""
@@ -33,7 +36,7 @@ _LIMITS = {
     "initial": "by spark.streaming.backpressure.initialRate",
     "shared": "by the rate that it shares with other applications",
     "query": "by the slowest query that reads it",
-    "backlog": "until queries have read some of it",
+    "backlog": "until its queries, or its function, have read some of it",
 }
 
 _WAITS = {
@@ -58,6 +61,7 @@ class Facts:
         receivers: The receivers.
         is_dropping: Whether the listener bus dropped events in the last second.
         running_ms: For how long the batch has run that began first of those that run.
+        epochs: Where the epochs of continuous streams are, by the stream's name.
     """
 
     batch_ms: int | None
@@ -68,6 +72,7 @@ class Facts:
     receivers: Sequence[Receiver]
     is_dropping: bool = False
     running_ms: int = 0
+    epochs: Mapping[str, EpochStatus] = field(default_factory=dict)
 
 
 def sentence(facts: Facts) -> str:
@@ -77,6 +82,7 @@ def sentence(facts: Facts) -> str:
     found = [
         *_of_failures(facts),
         *_of_batches(facts),
+        *_of_epochs(facts.epochs),
         *_of_stopped(facts.receivers),
         *(_of_troubles(facts.receivers) or _of_waits(facts.receivers)),
     ]
@@ -85,7 +91,8 @@ def sentence(facts: Facts) -> str:
     if not found:
         found = [_of_flow(facts)]
     text = "; ".join(found)
-    if not any(text.startswith(receiver.name) for receiver in facts.receivers):
+    names = (*facts.epochs, *(receiver.name for receiver in facts.receivers))
+    if not any(text.startswith(name) for name in names):
         text = f"{text[0].upper()}{text[1:]}"
     return f"{text}."
 
@@ -116,6 +123,20 @@ def _of_batches(facts: Facts) -> list[str]:
             return [f"{facts.waiting} batches wait and none is complete yet"]
         return [f"{facts.waiting} batches wait and are being caught up with: {work}"]
     return []
+
+
+def _of_epochs(epochs: Mapping[str, EpochStatus]) -> list[str]:
+    late = {
+        name: found.age_ms
+        for name, found in epochs.items()
+        if found.age_ms is not None and found.age_ms > found.epoch_ms + _LATE_EPOCH_MS
+    }
+    if not late:
+        return []
+    name = max(late, key=late.__getitem__)
+    more = f", and {len(late) - 1} more are late" if len(late) > 1 else ""
+    since = f"its first record that is in no epoch came {late[name] / 1000:,.0f} s ago"
+    return [f"{name} waits for {epochs[name].waits_for}: {since}{more}"]
 
 
 def _of_stopped(receivers: Sequence[Receiver]) -> list[str]:

@@ -113,6 +113,7 @@ class EpochStatus:
             the sink, other tasks or the driver log. Empty: it is over, and there are no tasks.
         age_ms: How long ago the first block was added that is in no committed epoch; None: there is
             none.
+        epoch_ms: After how long an epoch ends.
         letters: How many of the records the function raised for, and are dead letters.
         late: Records of these epochs that were earlier than the watermark.
         watermark_ms: Where the watermark was at the end of the last of them, in ms since the epoch;
@@ -125,6 +126,7 @@ class EpochStatus:
     failures: int
     waits: tuple[str, ...]
     age_ms: int | None
+    epoch_ms: int
     letters: int = 0
     late: int = 0
     watermark_ms: int | None = None
@@ -134,7 +136,7 @@ class EpochStatus:
         """What its tasks wait for, and how many of them where it is not the same for all."""
         counts = Counter(self.waits)
         if len(counts) < 2:
-            return next(iter(counts), "nothing: it is over")
+            return next(iter(counts), "nothing, as it is over")
         return ", ".join(f"{what} ({tasks})" for what, tasks in counts.items())
 
 
@@ -683,6 +685,7 @@ class Epochs:
                 failures,
                 () if self._is_over else self._waits(),
                 max(0, self._clock.time_ms() - added_ms[0]) if added_ms else None,
+                self.operation.epoch_ms,
                 self._letters,
                 self._late,
                 self._watermark_ms,

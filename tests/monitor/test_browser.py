@@ -150,7 +150,7 @@ def test_of_a_host_it_shows_queries_and_no_batches(browser: Chrome) -> None:
         program.kept[0] = KeptStream(0, "epoch", 9, 9, 12_345, 0, ())
         program.model.tick()
         shown.wait_for("no query reads it", "#queries")
-        program.epochs[0] = EpochStatus(8, 7, 12_345, 1, ("the sink",), 1_500, 3, 2)
+        program.epochs[0] = EpochStatus(8, 7, 12_345, 1, ("the sink",), 1_500, 100, 3, 2)
         program.model.tick()
         shown.wait_for("numbers-0 8 7 1.5 s 12,345 3 2 1 the sink", "#epochs")
         routes.stop()

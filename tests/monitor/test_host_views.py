@@ -99,7 +99,7 @@ def test_a_stream_that_no_query_reads_says_so() -> None:
     [
         (None, "unlimited", {"busy_s": 0.1}, "Data flows: 8,000 records/s"),
         (8000.0, "query", {"rate_s": 0.9}, "held at 8,000 records/s by the slowest query"),
-        (0.0, "backlog", {"rate_s": 0.9}, "is held until queries have read some of it"),
+        (0.0, "backlog", {"rate_s": 0.9}, "is held until its queries, or its function, have"),
         (0.0, "paused", {"rate_s": 0.9}, "is held because it is paused"),
         # Until just now a limit held it.
         (None, "unlimited", {"rate_s": 0.9}, "Data flows: 8,000 records/s"),
@@ -140,8 +140,8 @@ def test_epochs_are_shown_with_their_age_and_what_their_tasks_wait_for() -> None
     assert status(program)["epochs"] == []
     assert not any(line.startswith("EPOCHS") for line in top_lines(status(program), 90))
     waits = ("the function", "the sink", "the function")
-    program.epochs[0] = EpochStatus(8, 7, 12_345, 1, waits, 1_500, 3, 2, START_MS)
-    program.epochs[1] = EpochStatus(-1, -1, 0, 0, (), None)
+    program.epochs[0] = EpochStatus(8, 7, 12_345, 1, waits, 1_500, 100, 3, 2, START_MS)
+    program.epochs[1] = EpochStatus(-1, -1, 0, 0, (), None, 100)
     program.model.tick()
     first, second = status(program)["epochs"]
     assert first == {
@@ -157,7 +157,7 @@ def test_epochs_are_shown_with_their_age_and_what_their_tasks_wait_for() -> None
         "failures": 1,
         "waitsFor": "the function (2), the sink (1)",
     }
-    assert second["waitsFor"] == "nothing: it is over"
+    assert second["waitsFor"] == "nothing, as it is over"
     lines = top_lines(status(program), 90)
     at = next(number for number, line in enumerate(lines) if line.startswith("EPOCHS OF"))
     shown = "numbers-0 8 7 1500 12.3k 1 the function (2), the sink (1)"
@@ -169,6 +169,24 @@ def test_epochs_are_shown_with_their_age_and_what_their_tasks_wait_for() -> None
     assert figures["penstock_epoch_waiting_tasks", "numbers", "the function"] == 2
     assert figures["penstock_epochs_committed_total", "stream", ""] == 0
     assert figures["penstock_epoch_age_seconds", "stream", ""] == 0
+
+
+def test_a_function_or_sink_that_holds_a_stream_up_is_said_first() -> None:
+    program = running()
+    waits = ("the sink",)
+    for age_ms, said in (
+        (5_100, "Data flows: "),
+        (5_200, "numbers-0 waits for the sink: its first record that is in no epoch came 5 s ago."),
+    ):
+        program.epochs[0] = EpochStatus(8, 7, 12_345, 0, waits, age_ms, 100)
+        program.model.tick()
+        assert program.model.sentence().startswith(said)
+    program.epochs[1] = EpochStatus(8, 7, 12_345, 0, (), 7_200_000, 3_600_000)
+    program.model.tick()
+    assert program.model.sentence() == (
+        "stream-1 waits for nothing, as it is over: its first record that is in no epoch came "
+        "7,200 s ago, and 1 more are late."
+    )
 
 
 def test_before_its_receivers_were_looked_at_it_is_not_ready() -> None:

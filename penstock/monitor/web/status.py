@@ -109,13 +109,10 @@ class Status:
             "events": self._events_told.of(model.events()[-_EVENTS:]),
         }
 
-    def _name(self, stream_id: int) -> str:
-        return f"{self._model.application.streams.get(stream_id, 'stream')}-{stream_id}"
-
     def _of_epochs(self, stream_id: int, found: EpochStatus) -> dict[str, Any]:
         return {
             "stream": stream_id,
-            "name": self._name(stream_id),
+            "name": self._model.name_of(stream_id),
             "logged": found.number,
             "committed": found.committed,
             "ageMs": found.age_ms,
@@ -130,7 +127,7 @@ class Status:
     def _of_kept(self, found: KeptStream) -> dict[str, Any]:
         return {
             "stream": found.stream_id,
-            "name": self._name(found.stream_id),
+            "name": self._model.name_of(found.stream_id),
             "records": found.records,
             "bytes": found.size_bytes,
             "blocks": found.next - found.first,
