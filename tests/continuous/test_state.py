@@ -261,6 +261,20 @@ def test_all_of_it_is_in_memory_until_it_is_too_large(
     assert {key: state[key] for key in given} == given
 
 
+def test_a_state_that_stays_small_stays_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = opened(tmp_path)
+    monkeypatch.setattr(state_module, "_MOST_BYTES", 1000)
+    for number in range(10):
+        for key in range(4):
+            state[number % 2 * 4 + key] = number
+            if number:
+                del state[(number - 1) % 2 * 4 + key]
+        state.save(number, number)
+        assert state._known is not None
+
+
 def test_of_two_copies_of_an_attempt_one_writes_an_epoch(tmp_path: Path) -> None:
     """Spark itself may start a task again whose executor it takes for lost."""
     one = opened(tmp_path)
