@@ -435,7 +435,7 @@ def test_what_is_written_follows_what_changes(tmp_path: Path, restarts: bool) ->
             state.close()
             state = opened(tmp_path, number - 1, number - 1)
         before = dict(model)
-        changes = {number * at % 400: f"now {number}" for at in range(7)}
+        changes = {number * at % 400: f"now {number}" for at in range(40)}
         changes |= {-number: "new", 500 + number: None}
         for key, value in changes.items():
             model.pop(key, None)
@@ -450,7 +450,7 @@ def test_what_is_written_follows_what_changes(tmp_path: Path, restarts: bool) ->
             assert sum("INSERT INTO log" in one for one in written) == 1
         rows = state._database.execute("SELECT changes FROM log").fetchall()
         most = max(most, sum(len(pickle.loads(row)) for (row,) in rows))
-    assert most < (2500 if restarts else 5500)
+    assert most < (3000 if restarts else 7000)
     assert dict(state) == model
     state.close()
     # The last epoch can be undone, also after an attempt that began behind it.
