@@ -163,9 +163,9 @@ def test_kafka_is_exact_and_in_order_whatever_is_killed(
     ("seed", "master", "runs", "more"),
     [
         # The first test kills the same steps, and `test_sinks` writes all formats.
-        pytest.param(16, "local[12]", 2, {}, marks=pytest.mark.exhaustive),
-        pytest.param(17, "local-cluster[2,6,1024]", 5, {}, marks=pytest.mark.exhaustive),
-        pytest.param(18, "local[12]", 5, {"host": True}, marks=pytest.mark.exhaustive),
+        pytest.param(16, "local[13]", 2, {}, marks=pytest.mark.exhaustive),
+        pytest.param(17, "local-cluster[2,7,1024]", 5, {}, marks=pytest.mark.exhaustive),
+        pytest.param(18, "local[13]", 5, {"host": True}, marks=pytest.mark.exhaustive),
     ],
 )
 def test_other_files_postgresql_and_another_stream_are_exact_whatever_is_killed(
