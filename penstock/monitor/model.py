@@ -260,7 +260,12 @@ class Model(StreamingListener):
                 )
             for stream_id, rate in rates.items():
                 self._tell_of_rate(stream_id, rate.effective, rate.source.value)
-            self._kept, self._epochs = dict(kept), epochs
+            for stream_id, newest in epochs.items():
+                before = self._epochs.get(stream_id)
+                if newest.failed > (0 if before is None else before.failed):
+                    text, _, trace = newest.last_error.partition("\n")
+                    self._tell(EventKind.FUNCTION_FAILED, text, trace, stream_id=stream_id)
+            self._kept, self._epochs = dict(kept), dict(epochs)
             self._has_looked = has_started
             for found in slow_blocks:
                 self._tell(

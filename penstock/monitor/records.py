@@ -178,6 +178,7 @@ class EventKind(enum.Enum):
     RECEIVER_STARTED = "receiver started"
     RECEIVER_STOPPED = "receiver stopped"
     RECEIVER_ERROR = "receiver error"
+    FUNCTION_FAILED = "function failed"
     BATCH_FAILED = "batch failed"
     BLOCK_SLOW = "block slow to read"
     RATE_CHANGED = "rate changed"
@@ -189,6 +190,7 @@ class EventKind(enum.Enum):
         """Whether somebody should look."""
         return self in (
             EventKind.RECEIVER_ERROR,
+            EventKind.FUNCTION_FAILED,
             EventKind.BATCH_FAILED,
             EventKind.EVENTS_DROPPED,
         )

@@ -118,6 +118,8 @@ class EpochStatus:
         late: Records of these epochs that were earlier than the watermark.
         watermark_ms: Where the watermark was at the end of the last of them, in ms since the epoch;
             None: there is none.
+        failed: All failures of this run.
+        last_error: What the last of them was, with its traceback; empty: there was none.
     """
 
     number: int
@@ -130,6 +132,8 @@ class EpochStatus:
     letters: int = 0
     late: int = 0
     watermark_ms: int | None = None
+    failed: int = 0
+    last_error: str = ""
 
     @property
     def waits_for(self) -> str:
@@ -201,6 +205,7 @@ class Epochs:
         self._letters = 0
         self._late = 0
         self._watermark_ms: int | None = None
+        self._failed, self._last_error = 0, ""
 
     def _begin(self) -> tuple[int, LoggedEpoch]:
         """Return the last epoch; of a stream that has none, one without blocks."""
@@ -552,6 +557,7 @@ class Epochs:
             task.has_failed = True
             task.failures += 1
             failures = task.failures
+            self._failed, self._last_error = self._failed + 1, f"{text}\n{error}".rstrip()
         self._limited_log.log(
             f"{text} (failure {failures} of {most} since the last epoch)",
             about=number,
@@ -689,6 +695,8 @@ class Epochs:
                 self._letters,
                 self._late,
                 self._watermark_ms,
+                self._failed,
+                self._last_error,
             )
 
     def _waits(self) -> tuple[str, ...]:

@@ -171,6 +171,24 @@ def test_epochs_are_shown_with_their_age_and_what_their_tasks_wait_for() -> None
     assert figures["penstock_epoch_age_seconds", "stream", ""] == 0
 
 
+def test_what_a_function_failed_of_is_among_the_errors_once() -> None:
+    program = running()
+    for failed, error in (
+        (1, "Task 0: it failed\nTraceback"),
+        (1, "Task 0: it failed\nTraceback"),
+        (3, "b"),
+    ):
+        program.epochs[0] = EpochStatus(
+            8, 7, 12_345, 0, (), None, 100, failed=failed, last_error=error
+        )
+        program.model.tick()
+    errors = program.model.errors()
+    assert [(event.text, event.detail, event.stream_id) for event in errors] == [
+        ("Task 0: it failed", "Traceback", 0),
+        ("b", "", 0),
+    ]
+
+
 def test_a_function_or_sink_that_holds_a_stream_up_is_said_first() -> None:
     program = running()
     waits = ("the sink",)

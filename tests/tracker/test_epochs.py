@@ -688,7 +688,10 @@ def test_what_dies_in_an_epoch_of_timers_alone_is_counted(tmp_path: Path) -> Non
     driver.epochs.prepared(EpochPrepared(0, 0, driver.attempt, 0))
     driver.epochs.launched(0, attempt_name(8))
     assert driver.epochs.died(0, "it died", "")
-    assert driver.epochs.status().failures == 1  # It is logged, which counts as success.
+    status = driver.epochs.status()
+    assert status.failures == 1  # It is logged, which counts as success.
+    assert status.failed == 2
+    assert status.last_error.startswith("Task 0 of continuous stream clicks: it died")
 
 
 def test_late_records_are_counted_and_told(
