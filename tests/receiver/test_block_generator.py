@@ -322,6 +322,38 @@ def test_early_blocks_have_at_least_some_time_between_them(make, monkeypatch):
     assert bench.finish() == [b"x", b"y"]
 
 
+def test_while_the_queue_is_full_early_blocks_wait_and_do_not_spin(make, monkeypatch):
+    bench = make(seals_early=True, interval_s=0.001)
+    await_rest(bench)
+    monkeypatch.setattr(block_generator, "_SHORTEST_S", LONG_S)
+    looks: list[int] = []
+    bench.generator._pipeline.is_full = lambda: looks.append(1) or True
+    bench.generator.store(b"x")
+    while not looks:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    assert len(looks) == 1
+    del bench.generator._pipeline.is_full
+    assert bench.finish() == [b"x"]
+
+
+def test_only_after_a_rest_an_interval_is_cut_short(make, monkeypatch):
+    bench = make(interval_s=0.005)
+    asked: list[tuple[bool, int]] = []
+
+    def until_seal_s(*, soon: bool = False) -> float:
+        asked.append((soon, bench.generator.statistics().blocks_sealed))
+        return 0.001
+
+    monkeypatch.setattr(bench.generator, "_until_seal_s", until_seal_s)
+    for blocks in range(1, 20):
+        bench.generator.store(b"x")
+        bench.driver.wait_for(lambda blocks=blocks: len(bench.driver.infos) >= blocks)
+    bench.finish()
+    blocks = [sealed for _, sealed in asked]
+    assert [soon for soon, _ in asked[1:]] == [a == b for a, b in itertools.pairwise(blocks)]
+
+
 def test_early_blocks_are_sealed_while_something_is_to_be_told(make, monkeypatch):
     monkeypatch.setattr(discards, "_SPAN_S", 0.2)
     bench = make(seals_early=True, interval_s=0.01)
