@@ -33,6 +33,7 @@ from penstock.receiver import (
     WithLetters,
     block_generator,
     discards,
+    intake,
     storing,
 )
 from penstock.receiver.block_generator import (
@@ -365,6 +366,43 @@ def test_early_blocks_are_sealed_while_something_is_to_be_told(make, monkeypatch
         assert time.monotonic() < end_s
         time.sleep(0.01)
     assert bench.finish() == []
+
+
+@pytest.mark.parametrize("seals_early", [False, True])
+def test_what_was_dropped_is_told_though_nothing_comes_any_more(make, monkeypatch, seals_early):
+    monkeypatch.setattr(block_generator, "_REST_S", LONG_S)
+    monkeypatch.setattr(intake, "_TELL_S", 0.2)
+    bench = make(seals_early=seals_early, interval_s=0.01)
+    end_s = time.monotonic() + WAIT_S
+    for told in (1, 2):  # The second is told when it is time for it.
+        bench.generator._intake.dropped += 1
+        bench.generator.seal_soon()
+        while len(bench.errors) < told:
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+
+
+def test_a_thread_with_a_permit_in_hand_ends_a_rest_too(make, monkeypatch):
+    """Nobody looks, and so whoever stores must say that something came."""
+    bench = make(interval_s=0.01)
+    plain = bench.generator._storing.give_leases_back
+    given_back: list[int] = []
+
+    def give_back() -> None:
+        plain()
+        given_back.append(bench.generator.statistics().blocks_sealed)
+
+    monkeypatch.setattr(block_generator, "_REST_S", LONG_S)
+    monkeypatch.setattr(block_generator, "_SHORTEST_S", LONG_S)
+    monkeypatch.setattr(bench.generator._storing, "give_leases_back", give_back)
+    for blocks in (1, 2, 3):
+        bench.generator.store(b"x")
+        bench.driver.wait_for(lambda blocks=blocks: len(bench.driver.infos) == blocks)
+        end_s = time.monotonic() + WAIT_S
+        while given_back[-1:] != [blocks]:
+            assert time.monotonic() < end_s
+            time.sleep(0.001)
+    assert bench.finish() == [b"x"] * 3
 
 
 def await_rest(bench: Bench) -> None:
