@@ -609,7 +609,7 @@ class BlockGenerator:
                 fails = True
             else:
                 is_busy = self._discards.is_busy or self._intake.is_busy
-                rested = self._pipeline.blocks_sealed == sealed and (early or not is_busy)
+                rested = self._pipeline.blocks_sealed == sealed
                 if rested:
                     self._rest(self._options.block_interval_s if is_busy else math.inf)
 

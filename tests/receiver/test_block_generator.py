@@ -312,6 +312,39 @@ def test_early_blocks_are_sealed_after_an_interval_at_the_latest(make):
     assert bench.finish() == [b"x"] * 3
 
 
+class OneByOne:
+    """Lets a driver answer so often as it is told."""
+
+    def __init__(self) -> None:
+        self.permits = threading.Semaphore(0)
+
+    def wait(self, timeout_s: float) -> bool:
+        return self.permits.acquire(timeout=timeout_s)
+
+    def set(self) -> None:
+        self.permits.release(100)
+
+
+@pytest.mark.parametrize("seals_early", [False, True])
+def test_a_report_of_one_of_two_blocks_or_of_a_stream_without_function_seals_nothing(
+    make, seals_early
+):
+    bench = make(seals_early=seals_early)
+    bench.driver.open = OneByOne()
+    for blocks in (1, 2) if seals_early else (1,):
+        bench.generator.store(b"x")
+        bench.generator.seal_soon()
+        while bench.generator.statistics().blocks_stored < blocks:
+            time.sleep(0.001)
+    bench.generator.store(b"x")
+    bench.driver.open.permits.release()
+    bench.driver.wait_for(lambda: len(bench.driver.infos) == 1)
+    time.sleep(0.05)
+    assert bench.generator.statistics().blocks_sealed == blocks
+    bench.driver.open.set()
+    assert bench.finish() == [b"x"] * (blocks + 1)
+
+
 def test_early_blocks_have_at_least_some_time_between_them(make, monkeypatch):
     monkeypatch.setattr(block_generator, "_SHORTEST_S", LONG_S)
     bench = make(seals_early=True, interval_s=0.001)
