@@ -41,7 +41,7 @@ from penstock.streaming.scheduler.executor_allocation import make_executor_alloc
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
-from penstock.streaming.stop_report import GivenUpBatch, StopReport
+from penstock.streaming.stop_report import GivenUpBatch, StopReport, some_of
 from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import is_shared
 
@@ -316,7 +316,7 @@ class StreamingEngine:
 
     def _introduction(self) -> str:
         inputs = [f"{name}-{stream_id}" for stream_id, name in self._input_names().items()]
-        names = ", ".join(inputs) or "no input"
+        names = some_of(inputs) or "no input"
         every = f"a batch every {self._graph.batch_ms / 1000:g} s of {names}"
         parts = [f"Penstock runs {self._spark_context.appName}: {every}"]
         if self._receivers.count:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+_SHOWN = 5
+"""How many streams are named in one line."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,13 @@ def _count(count: int, what: str) -> str:
 
 
 def _records(by_stream: Mapping[str, int]) -> str:
-    return ", ".join(
-        f"{count} {'record' if count == 1 else 'records'} of {name}"
-        for name, count in by_stream.items()
-    )
+    if len(by_stream) > _SHOWN:
+        return f"{_count(sum(by_stream.values()), 'record')} of {some_of(list(by_stream))}"
+    return ", ".join(f"{_count(count, 'record')} of {name}" for name, count in by_stream.items())
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the names of streams for a line that people read: of many the first ones."""
+    if len(names) <= _SHOWN:
+        return ", ".join(names)
+    return f"{', '.join(names[: _SHOWN - 1])} and {len(names) - _SHOWN + 1} other streams"

@@ -33,6 +33,10 @@ from tests.streaming.restarts.driven import Driven, World
             ),
             "2 batches with 3 records of a-0 and 4 records of a-0 that no batch has; they are lost",
         ),
+        (
+            StopReport(waiting_records={f"a-{number}": 12 for number in range(100)}),
+            "1,200 records of a-0, a-1, a-2, a-3 and 96 other streams that no batch has",
+        ),
     ],
 )
 def test_a_report_says_what_was_given_up_and_what_becomes_of_it(
