@@ -10,6 +10,7 @@ import contextlib
 import errno
 import html
 import importlib
+import ipaddress
 import logging
 import os
 import re
@@ -31,7 +32,7 @@ from penstock.wal._objects_clouds import (
     Cloud,
     cloud_of,
 )
-from penstock.wal._objects_settings import storage_settings
+from penstock.wal._objects_settings import STORAGE_VARIABLES, storage_settings
 
 _logger = logging.getLogger("penstock.wal")
 
@@ -113,13 +114,18 @@ class ObjectsClient:
             more = ProfileCredentials(name, profile).options() | more
         for variable in cloud.endpoint_variables:
             endpoint = os.environ.get(variable)
-            if endpoint is not None:
+            if endpoint or (endpoint is not None and variable not in STORAGE_VARIABLES):
                 if not _is_endpoint(endpoint.strip()):
                     text = f"{variable} is {endpoint!r}, and not of the form https://host:port"
                     raise OSError(errno.EINVAL, text, name)
                 more[cloud.endpoint_option] = endpoint.strip().rstrip("/")
                 break
         if more.get("virtual_hosted_style_request") and (endpoint := more.get("endpoint")):
+            host = urlsplit(endpoint).hostname or ""
+            with contextlib.suppress(ValueError):
+                ipaddress.ip_address(host)
+                text = f"no bucket can be named before {host}: leave virtualHosted false"
+                raise OSError(errno.EINVAL, text, name)
             more["endpoint"] = endpoint.replace("://", f"://{found['bucket']}.", 1)
         longest_s = storage_settings(os.environ).storage_request_timeout_s
         options: dict[str, Any] = {"connect_timeout": timedelta(seconds=_CONNECT_S)}

@@ -58,6 +58,10 @@ def storage_settings(environment: Mapping[str, str]) -> Settings:
     # Only who reaches a store needs what reads settings.
     from penstock.settings import Settings
 
+    for name in environment.keys() - STORAGE_VARIABLES:
+        if name.startswith("PENSTOCK_STORAGE_"):
+            known = f"there is no such variable; there are {', '.join(STORAGE_VARIABLES)}"
+            raise SettingError(name, "(not shown)", known)
     given = given_storage(environment)
     try:
         return Settings.from_pairs((STORAGE_VARIABLES[name], given[name]) for name in given)

@@ -92,7 +92,10 @@ def ls(folder: str) -> int:
     fs, path = locate(folder)
     if not fs.is_folder(path):
         raise WalError(f"no such folder: {folder}")
-    for log in _logs(fs, path):
+    logs = _logs(fs, path)
+    if not logs:
+        print(f"no log in {folder}")
+    for log in logs:
         numbers = list_names(fs, log)[0]
         size = 0
         for number in numbers:
@@ -101,7 +104,8 @@ def ls(folder: str) -> int:
                 closing(fs.open(segment_path(log, number))) as file,
             ):
                 size += file.size
-        print(f"{fs.address(log)}: {len(numbers)} segments, {size} bytes")
+        segments = f"{len(numbers)} segment{'' if len(numbers) == 1 else 's'}"
+        print(f"{fs.address(log)}: {segments}, {size} bytes")
     return 0
 
 

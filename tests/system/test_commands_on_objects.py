@@ -70,7 +70,7 @@ def _use(folder: Path, address: str, log: str = "") -> None:
     logs = [line.split(": ") for line in command("wal", "ls", address).splitlines()]
     assert len(logs) == 3
     assert logs[0][0] == f"{address}/receivedBlockMetadata"
-    assert all(re.fullmatch(r"1 segments, [1-9]\d+ bytes", told) for _, told in logs), logs
+    assert all(re.fullmatch(r"1 segment, [1-9]\d+ bytes", told) for _, told in logs), logs
     found = command("wal", "check", address, code=2).partition("below it are ")[2].split(",")[0]
     assert found.startswith(f"{address}/")
     command("wal", "check", found)

@@ -207,6 +207,32 @@ def test_a_setting_of_the_environment_that_is_nonsense_is_named(
         put()
 
 
+def test_a_variable_that_is_misspelled_is_named(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORAGE_S3_ENDPONT", "https://host:9000")
+    with pytest.raises(SettingError, match=r"S3_ENDPONT.*there are .*PENSTOCK_STORAGE_S3_ENDPOINT"):
+        put()
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_variable_of_ours_that_is_empty_is_not_set(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORAGE_S3_ENDPOINT", "")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+    put()
+
+
+@pytest.mark.usefixtures("keys")
+def test_no_bucket_is_named_before_an_address_of_digits(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORAGE_S3_VIRTUAL_HOSTED", "true")
+    with pytest.raises(OSError, match=r"before 127\.0\.0\.1: leave virtualHosted false"):
+        put()
+
+
 def test_an_endpoint_with_a_password_is_refused_without_showing_it(
     server: VersityServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
