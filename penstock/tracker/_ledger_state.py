@@ -426,14 +426,18 @@ class LedgerState:
     def divide(self, event: SplitsEvent) -> None:
         """Give receivers their splits, each with its position, and fence those that change.
 
-        The position of a split that no one has stays where it is: the source may have it again.
+        The position of a split that no one has stays where it is, for the source may have it again,
+        or goes to the first receiver that is wanted, so that one that is not wanted has nothing.
         """
+        has = dict(event.streams)
+        heir = next((one for one, splits in event.streams if splits is not None), None)
         owners = {split: one for one, splits in event.streams for split in splits or ()}
         places = {one: self._places(one) for one, _ in event.streams}
         moved: dict[int, dict[str, Any]] = {one: {} for one in places}
         for one, found in places.items():
+            keeper = one if heir is None or has[one] is not None else heir
             for split, place in found.items():
-                moved[owners.get(split, one)][split] = place
+                moved[owners.get(split, keeper)][split] = place
         for stream_id, splits in event.streams:
             stream = self.streams[stream_id]
             if splits != stream.splits:

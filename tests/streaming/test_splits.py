@@ -22,7 +22,7 @@ from penstock.receiver import (
     receiver,
 )
 from penstock.receiver.splits import check_splits, names_of, position_of_splits
-from penstock.streaming import StreamGraphError, StreamingContext
+from penstock.streaming import FunctionSink, StreamGraphError, StreamingContext
 from penstock.testing import run_receiver
 
 
@@ -199,6 +199,12 @@ def test_a_stream_of_several_receivers_has_a_name_and_members(
     with pytest.raises(StreamGraphError, match="no stream 'Queues'"):
         ssc.splitStream("Queues")
     ssc.rateGroup("100/second", stream.members)
+
+
+def test_one_of_several_receivers_has_no_continuous_function(ssc: StreamingContext) -> None:
+    stream = ssc.receiverStream(Queues(), numReceivers=2)
+    with pytest.raises(IllegalStateError, match="a stream of one receiver"):
+        stream.members[0].continuous(lambda batch: batch, sink=FunctionSink(print))
 
 
 def test_a_receiver_that_is_alone_has_all_splits(

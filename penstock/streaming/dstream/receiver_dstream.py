@@ -145,8 +145,14 @@ class ReceiverDStream(RatedDStream[T_co]):
 
         Raises:
             TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
-            IllegalStateError: The context was started, or the stream has such a function already.
+            IllegalStateError: The context was started, the stream has such a function already, or
+                it is one of several receivers that share a source.
         """
+        if self._input.siblings:
+            raise IllegalStateError(
+                "continuous() needs a stream of one receiver: of several that share a source, "
+                "records of a split could be out of order, and those without splits hold cores"
+            )
         operation = ContinuousOperation.of(
             *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
             on_timer=on_timer,
