@@ -423,9 +423,9 @@ class SplitStream:
 
     def _bring_to_rest(self, concerned: frozenset[int]) -> bool:
         """Have receivers stop, within a time; False: all is to stop."""
-        begun_s = told_s = self._clock.monotonic_s()
+        begun_s = self._clock.monotonic_s()
+        told_s = begun_s - _TELL_S
         cancelled: set[int] = set()
-        is_first = True
         while True:
             with self._changed:
                 self._changed.wait_for(
@@ -438,9 +438,9 @@ class SplitStream:
             now_s = self._clock.monotonic_s()
             if not left or now_s - begun_s > self._stop_s + _CANCEL_S:
                 return True
-            if not is_first and now_s - told_s < _TELL_S:
+            if now_s - told_s < _TELL_S:
                 continue
-            is_first, told_s = False, now_s
+            told_s = now_s
             for one in running:
                 is_reached = self._receivers.move(one, self._stop_s)
                 patience_s = self._stop_s if is_reached else min(self._stop_s, _UNREACHED_S)
