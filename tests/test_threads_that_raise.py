@@ -559,7 +559,7 @@ def log_sync(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: 
 
 
 def copies(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.blockstore.replicator import Replicator, ReplicatorClosedError
+    from penstock.blockstore.replicator import IllegalStateError, Replicator
     from penstock.wire import ApplicationLink
 
     monkeypatch.setattr(Replicator, "_take", broken)
@@ -568,7 +568,7 @@ def copies(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
     found = Replicator(3, uuid.uuid4().hex, link=link, find=nothing, on_error=nothing)
     copying = found.begin("b", memoryview(b""), 0)
     heard.wait_for_hook("penstock-copy-3")
-    with pytest.raises(ReplicatorClosedError):
+    with pytest.raises(IllegalStateError):
         found.wait(copying)
     found.close()
 

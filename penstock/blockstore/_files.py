@@ -23,7 +23,6 @@ import stat
 import uuid
 from collections.abc import Iterator
 
-from penstock.errors import PenstockError
 from penstock.wal import segment_path
 from penstock.wire.messages import MemoryPlace, SegmentPlace
 
@@ -35,16 +34,9 @@ _LOG_FOLDER = re.compile(r"[0-9]{1,10}-([0-9a-f]{32})(?:-[0-9a-f]{32})?")
 _ARENA_IN_LOG_FOLDER = "memory"
 
 
-class PathRefusedError(PenstockError):
-    """A path is none of the application's own.
-
-    Attributes:
-        path: The path.
-    """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path!r} is not served: {reason}")
-        self.path = path
+def _refused(path: str, reason: str) -> PermissionError:
+    """Return the error of a path that is none of the application's own."""
+    return PermissionError(errno.EPERM, f"{path!r} is not served: {reason}")
 
 
 class ApplicationFiles:
@@ -67,7 +59,7 @@ class ApplicationFiles:
         """Open a memory file for reading and return the descriptor, which is the caller's.
 
         Raises:
-            PathRefusedError: It is none of this application's.
+            PermissionError: It is none of this application's.
             OSError: It cannot be opened.
         """
         folder, name = os.path.split(place.path)
@@ -77,25 +69,25 @@ class ApplicationFiles:
                 return self._open(self._memory_folder, name)
         elif name == _ARENA_IN_LOG_FOLDER:
             return self._open(self._log_root, self._log_folder_name(folder), name)
-        raise PathRefusedError(place.path, "it is no memory file of this application")
+        raise _refused(place.path, "it is no memory file of this application")
 
     def open_segment(self, place: SegmentPlace) -> int:
         """Open a segment for reading and return the descriptor, which is the caller's.
 
         Raises:
-            PathRefusedError: It is none of this application's.
+            PermissionError: It is none of this application's.
             OSError: It cannot be opened.
         """
         folder = self._log_folder_name(place.folder)
         if place.segment < 0:
-            raise PathRefusedError(place.folder, f"no segment has the number {place.segment}")
+            raise _refused(place.folder, f"no segment has the number {place.segment}")
         name = os.path.basename(segment_path(place.folder, place.segment))
         return self._open(self._log_root, folder, name)
 
     def _log_folder_name(self, folder: str) -> str:
         root, name = os.path.split(folder)
         if root != self._log_root or not _LOG_FOLDER.fullmatch(name):
-            raise PathRefusedError(folder, "it is no log folder of this application")
+            raise _refused(folder, "it is no log folder of this application")
         return name
 
     def _open(self, root: str, *names: str) -> int:
@@ -107,9 +99,9 @@ class ApplicationFiles:
             if opened.endswith(" (deleted)"):
                 raise FileNotFoundError(errno.ENOENT, "it was removed", path)
             if opened != os.path.join(os.path.realpath(root), *names):
-                raise PathRefusedError(path, "a symbolic link leads elsewhere")
+                raise _refused(path, "a symbolic link leads elsewhere")
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise PathRefusedError(path, "it is not a regular file")
+                raise _refused(path, "it is not a regular file")
         except BaseException:
             os.close(fd)
             raise
@@ -121,11 +113,11 @@ class ApplicationFiles:
         """Return a name for the folder of a log of copies; no other log on any host has it.
 
         Raises:
-            PathRefusedError: Stream or attempt are none.
+            PermissionError: Stream or attempt are none.
         """
         name = f"{stream_id}-{attempt}-{uuid.uuid4().hex}"
         if not _LOG_FOLDER.fullmatch(name):
-            raise PathRefusedError(name, "it is no log folder of this application")
+            raise _refused(name, "it is no log folder of this application")
         return os.path.join(self._log_root, name)
 
     # -- removing ------------------------------------------------------------------------------
@@ -155,7 +147,7 @@ class ApplicationFiles:
         for folder, number in segments:
             try:
                 name = self._log_folder_name(folder)
-            except PathRefusedError as error:
+            except PermissionError as error:
                 _logger.warning("not removed: %s", error)
                 continue
             path = os.path.join(self._log_root, name)

@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from crc32c import crc32c
 
-from penstock.blockstore._files import ApplicationFiles, PathRefusedError
+from penstock.blockstore._files import ApplicationFiles
 from penstock.wal import RECORD_HEADER_SIZE, LogOptions, LogWriter, WalError
 from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace
@@ -77,7 +77,7 @@ class ReplicaLogs:
             The place and the sequence number of the record.
 
         Raises:
-            PathRefusedError: Stream or attempt are none.
+            PermissionError: Stream or attempt are none.
             WalError: The payload has another checksum, the log did not take it, or the attempt was
                 released.
         """
@@ -252,7 +252,7 @@ class ReplicaService:
                 request.length,
                 request.crc,
             )
-        except (WalError, OSError, PathRefusedError) as error:
+        except (WalError, OSError) as error:
             raise WalError(str(error)) from error
         return msgspec.msgpack.encode(WrittenReplica(place, sequence))
 

@@ -37,7 +37,7 @@ from penstock.blockstore._fetch import (
     FetchRequest,
     FetchStatus,
 )
-from penstock.blockstore._files import ApplicationFiles, PathRefusedError
+from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._replica_service import ReplicaRequest, ReplicaService, Upload
 from penstock.blockstore.memory import lock_shared
 from penstock.clock import SystemClock
@@ -331,12 +331,10 @@ class BlockService:
                     return
             except _NotThereError as error:
                 tried.append(str(error))
+                if error.status is FetchStatus.REFUSED:
+                    _logger.warning("refused a request: %s", error)
                 if status is FetchStatus.NOT_FOUND:
                     status = error.status
-            except PathRefusedError as error:
-                _logger.warning("refused a request: %s", error)
-                status = FetchStatus.REFUSED
-                tried.append(str(error))
         await self._say(peer, status, "; ".join(tried) or "the request names no place")
 
     @contextlib.contextmanager
@@ -344,8 +342,7 @@ class BlockService:
         """Open a record, make sure that it is the one, and keep a slot so.
 
         Raises:
-            PathRefusedError: The path is none of the application's.
-            _NotThereError: The record is not there.
+            _NotThereError: The record is not there, or its path is none of the application's.
         """
         with contextlib.ExitStack() as stack:
             try:

@@ -66,7 +66,6 @@ from penstock.wal import (
     EncryptionKey,
     LogCipher,
     LogReader,
-    SegmentNotFoundError,
     WalError,
     answer_of,
     is_on_hdfs,
@@ -163,7 +162,7 @@ def _is_lost(error: Exception, *, is_local: bool = True) -> bool:
     Any other error may pass: a right or key that is missing, a process without descriptors.
     """
     if isinstance(error, WalError):
-        return isinstance(error, (CorruptRecordError, SegmentNotFoundError))
+        return isinstance(error, CorruptRecordError)
     if isinstance(error, OSError):
         # A sector that cannot be read is damage; of other hosts' disks that is not known.
         is_broken = is_local and error.errno == errno.EIO
@@ -551,7 +550,7 @@ def read_segment(
     reader = LogReader.open(path, fs=fs, cipher=cipher, only=number)
     found = {info.number: info for info in reader.segments}
     if number not in found:
-        raise SegmentNotFoundError(segment_path(folder, number))
+        raise FileNotFoundError(errno.ENOENT, "no such segment", segment_path(folder, number))
     # Of one whose header is damaged it is not known.
     later = [info for info in reader.segments if info.number > number and info.damage is None]
     if not is_wanted(found[number].created_ms, later[0].created_ms if later else None):

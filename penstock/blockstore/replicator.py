@@ -32,7 +32,7 @@ import msgspec
 from penstock.backoff import Backoff
 from penstock.blockstore._fetch import BlockConnection, FetchStatus
 from penstock.blockstore._replica_service import ReplicaRequest, WrittenReplica
-from penstock.errors import PenstockError
+from penstock.errors import IllegalStateError, PenstockError
 from penstock.threads import OwnedThread
 from penstock.wire import ApplicationLink, ConnectionLostError, ProtocolError, WireError
 from penstock.wire.addresses import address_text
@@ -162,10 +162,6 @@ class PeerLink:
         self._connection.close()
 
 
-class ReplicatorClosedError(PenstockError):
-    """The attempt ends: the block has no second copy and must not be acknowledged."""
-
-
 @dataclass(frozen=True)
 class ReplicationStatistics:
     """What became of the second copies.
@@ -267,14 +263,14 @@ class Replicator:
         It waits as long as the driver does not answer; `close` ends that.
 
         Raises:
-            ReplicatorClosedError: The attempt ends.
+            IllegalStateError: The attempt ends.
         """
         while True:
             try:
                 return copying.result(_STEP_S)
             except FutureTimeoutError:
                 if not self._thread.is_alive():
-                    raise ReplicatorClosedError(
+                    raise IllegalStateError(
                         f"nothing of stream {self.stream_id} is copied any more"
                     ) from None
 
@@ -341,7 +337,7 @@ class Replicator:
     def _look_again(self) -> None:
         try:
             found = self._connect(0.0)
-        except (WireError, ReplicatorClosedError) as error:
+        except (WireError, IllegalStateError) as error:
             _log.debug("stream %d found no other host: %s", self.stream_id, error)
             found = False
         with self._changed:
@@ -441,7 +437,7 @@ class Replicator:
         """Ask the driver until it answers.
 
         Raises:
-            ReplicatorClosedError: The attempt ends.
+            IllegalStateError: The attempt ends.
         """
         backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
         while not self._closing.is_set():
@@ -474,8 +470,8 @@ class Replicator:
         if link is not None and self._closing.is_set():
             link.close()
 
-    def _closed(self) -> ReplicatorClosedError:
-        return ReplicatorClosedError(f"the receiver of stream {self.stream_id} ends")
+    def _closed(self) -> IllegalStateError:
+        return IllegalStateError(f"the receiver of stream {self.stream_id} ends")
 
 
 def _has_failed(future: Future[ReplicaPlace | None]) -> bool:

@@ -282,7 +282,7 @@ class BlockStore:
 
         Raises:
             WalError: The log did not take it; the block is unharmed and may be put again.
-            ReplicatorClosedError: The store was closed before another host had it.
+            IllegalStateError: The store was closed before another host had it.
         """
         options = self.options
         slot = block.slot

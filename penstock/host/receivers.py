@@ -124,7 +124,7 @@ class HostedReceivers:
         Raises:
             SharedRateError: The server of the rate that is shared does not answer.
             UnwritableFolderError: A log folder on this host cannot be written.
-            DroppingRefusedError: A receiver is reliable, and its policy drops records.
+            SettingError: A receiver is reliable, and its policy drops records.
             ArenaError: Encryption is on, and the memory folder of this host is not in memory.
         """
         settings = self._run.settings

@@ -21,7 +21,6 @@ from penstock.commands import Command, Seconds
 from penstock.errors import PenstockError
 from penstock.monitor.registry import (
     RegisteredApp,
-    RegistryError,
     registered,
     runtime_folder,
 )
@@ -404,7 +403,7 @@ def client_of(wanted: str | None) -> AppClient:
 def _client_at(url: str) -> AppClient:
     """Return what asks the program at a URL; one of this user's on this host needs no token."""
     token = _token()
-    with contextlib.suppress(RegistryError):
+    with contextlib.suppress(PenstockError):
         for app in registered(runtime_folder(os.environ)):
             if app.url.rstrip("/") == url.rstrip("/"):
                 return AppClient(url, token or app.token, app.certificate)

@@ -30,19 +30,6 @@ _UNFINISHED_S = 60.0
 _MOST_BYTES = 64 << 10
 
 
-class RegistryError(PenstockError):
-    """The folder with the files of running programs is not safe to use.
-
-    Attributes:
-        folder: The folder.
-    """
-
-    def __init__(self, folder: str, reason: str) -> None:
-        super().__init__(f"{folder}: {reason}")
-        self.folder = folder
-        self.reason = reason
-
-
 @dataclass(frozen=True)
 class RegisteredApp:
     """A running program.
@@ -96,7 +83,7 @@ def register(
     """Write the file of this program; return its path, for `unregister`.
 
     Raises:
-        RegistryError: The folder belongs to somebody else, or others may enter it.
+        PenstockError: The folder belongs to somebody else, or others may enter it.
         OSError: It cannot be written.
     """
     process = ProcessIdentity.this_process()
@@ -132,7 +119,7 @@ def registered(folder: Path) -> list[RegisteredApp]:
     """Return the programs that run, the oldest first; removes the files of those that do not.
 
     Raises:
-        RegistryError: The folder belongs to somebody else, or others may enter it.
+        PenstockError: The folder belongs to somebody else, or others may enter it.
     """
     if not folder.exists():
         return []
@@ -180,11 +167,11 @@ def _read(path: Path) -> RegisteredApp | None:
 def _check_own(folder: Path) -> None:
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
-        raise RegistryError(str(folder), "this is not a folder; remove it")
+        raise PenstockError(f"{folder}: this is not a folder; remove it")
     if found.st_uid != os.getuid():
-        raise RegistryError(str(folder), "this folder belongs to another user")
+        raise PenstockError(f"{folder}: this folder belongs to another user")
     if stat.S_IMODE(found.st_mode) & 0o077:
-        raise RegistryError(str(folder), "others may enter this folder; set its mode to 0700")
+        raise PenstockError(f"{folder}: others may enter this folder; set its mode to 0700")
 
 
 def _file_name(application_id: str) -> str:

@@ -95,7 +95,7 @@ from penstock.receiver.bulk import WithLetters
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.framing import Framing
-from penstock.receiver.intake import DroppingRefusedError, WhenFull
+from penstock.receiver.intake import WhenFull
 from penstock.receiver.launch import BlockLogs, ReceiverLaunch, log_folder, policy_of
 from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
@@ -113,7 +113,6 @@ __all__ = [
     "BlockGenerator",
     "BlockGeneratorOptions",
     "BlockLogs",
-    "DroppingRefusedError",
     "ExitKind",
     "Framing",
     "NotAReceiverError",

@@ -8,9 +8,8 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from penstock.errors import IllegalStateError
+from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver.exit_report import ExitReport
-from penstock.receiver.intake import DroppingRefusedError
 from penstock.receiver.storing import PositionOrderError, PositionTooLargeError, PositionTypeError
 from penstock.wire.messages import Message
 
@@ -243,7 +242,7 @@ class Failures:
             error: The last failure.
             is_new: The stream has no record yet.
         """
-        if isinstance(error, DroppingRefusedError) or (is_new and isinstance(error, _HOPELESS)):
+        if isinstance(error, SettingError) or (is_new and isinstance(error, _HOPELESS)):
             return True
         most = min(self._most, 2) if isinstance(error, _REFUSED) else self._most
         return isinstance(error, _BUGS) and self._count >= most

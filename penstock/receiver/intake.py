@@ -95,16 +95,10 @@ class WhenFull(enum.Enum):
         return self in (WhenFull.DROP_NEW, WhenFull.DROP_OLD)
 
 
-class DroppingRefusedError(SettingError):
-    """A receiver would lose, by a policy that drops, what somebody relies on."""
-
-    def __init__(self, policy: WhenFull, why: str, receiver: str = "this receiver") -> None:
-        accepted = f"only block or spill for {receiver}, because it {why}"
-        super().__init__(WHEN_FULL, policy.value, f"{accepted} (whenFull of a receiver wins)")
-
-
-class RecordsDroppedError(PenstockError):
-    """Records were dropped, because they came faster than they passed."""
+def dropping_refused(policy: WhenFull, why: str, receiver: str = "this receiver") -> SettingError:
+    """Return the error of a receiver that would lose, by its policy, what somebody relies on."""
+    accepted = f"only block or spill for {receiver}, because it {why}"
+    return SettingError(WHEN_FULL, policy.value, f"{accepted} (whenFull of a receiver wins)")
 
 
 def check_policy(name: object) -> None:
@@ -278,7 +272,7 @@ class Intake:
         """Whether something waits, or is to be told."""
         return bool(self._waiting) or self.dropped > self._told
 
-    def news(self, *, at_once: bool = False) -> RecordsDroppedError | None:
+    def news(self, *, at_once: bool = False) -> PenstockError | None:
         """Return how many records were dropped since that was told; None: it is not time for it.
 
         Args:
@@ -293,7 +287,7 @@ class Intake:
         why = "more came than the rate, the queue and the disk let pass"
         if self.policy is WhenFull.SPILL:
             why = "they waited when the receiver stopped, or could not be read again"
-        return RecordsDroppedError(
+        return PenstockError(
             f"{count} {'record was' if count == 1 else 'records were'} dropped: {why}, and "
             f"{WHEN_FULL} is {self.policy.value}"
         )
@@ -381,14 +375,14 @@ class IntakeStoring(Storing):
         """Tell whether somebody relies on what is stored; `without` says why without an `ack`.
 
         Raises:
-            DroppingRefusedError: Somebody does, and it might be dropped.
+            SettingError: Somebody does, and it might be dropped.
         """
         if position is not None:
             without = _HAS_POSITION
         elif ack is not None:
             without = None if ack is acknowledge_nothing else _ACKNOWLEDGES
         if without is not None and self._intake.policy.drops:
-            raise DroppingRefusedError(self._intake.policy, without)
+            raise dropping_refused(self._intake.policy, without)
         return without is not None
 
     def _wait_turn(self, door: StoreDoor) -> None:

@@ -19,7 +19,7 @@ from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_besi
 from penstock.processes import ProcessIdentity
 from penstock.receiver.base import Receiver
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
-from penstock.receiver.intake import DroppingRefusedError, WhenFull
+from penstock.receiver.intake import WhenFull, dropping_refused
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.spill import Spill
@@ -92,12 +92,12 @@ def policy_of(receiver: Receiver, settings: Settings) -> WhenFull:
     """Return a receiver's own policy, or else that of the settings.
 
     Raises:
-        DroppingRefusedError: It drops, and the receiver is known to acknowledge what it stores.
+        SettingError: It drops, and the receiver is known to acknowledge what it stores.
     """
     policy = WhenFull(receiver.whenFull or settings.when_full)
     if policy.drops and (receiver._is_reliable or receiver._position_type is not Any):
         why = "gives positions or acknowledgements to its source"
-        raise DroppingRefusedError(policy, why, receiver._receiver_type())
+        raise dropping_refused(policy, why, receiver._receiver_type())
     return policy
 
 
@@ -242,7 +242,7 @@ class ReceiverLaunch:
             on_error: Notified of trouble.
 
         Raises:
-            DroppingRefusedError: See `policy_of`.
+            SettingError: See `policy_of`.
         """
         settings = self.settings
         budget = settings.dead_letters_budget

@@ -28,10 +28,6 @@ from penstock.wal import LogFolderInUseError
 _PIECE_BYTES = 4 << 20
 
 
-class CannotSendError(PenstockError):
-    """A letter is no record that could be stored; its text says why."""
-
-
 class StoringAgain:
     """Stores records that were discarded before. For one thread.
 
@@ -144,7 +140,7 @@ class _Sending:
             return
         try:
             record = _record(letter)
-        except CannotSendError as error:
+        except PenstockError as error:
             self.left[name] = str(error)
             return
         self._seen.add(key)
@@ -233,12 +229,12 @@ def _found(
 
 def _record(letter: DeadLetter) -> Any:
     if letter.is_cut:
-        raise CannotSendError(
+        raise PenstockError(
             f"only {len(letter.data)} of its {letter.size} bytes are kept "
             "(spark.penstock.deadLetters.maxRecordSize)"
         )
     if letter.error == CutRecordError.__name__:
-        raise CannotSendError(f"{letter.reason}: there is only its beginning")
+        raise PenstockError(f"{letter.reason}: there is only its beginning")
     if letter.form == Form.BYTES.value:
         return letter.data
     if letter.form == Form.TEXT.value:
@@ -249,5 +245,5 @@ def _record(letter: DeadLetter) -> Any:
         try:
             return pickle.loads(letter.data)
         except Exception as error:  # what a class of the program raises
-            raise CannotSendError(f"it cannot be unpickled: {typed_text(error)}") from error
-    raise CannotSendError("only its repr is kept")
+            raise PenstockError(f"it cannot be unpickled: {typed_text(error)}") from error
+    raise PenstockError("only its repr is kept")

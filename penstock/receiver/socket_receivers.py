@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_host, as_port, refused
 from penstock.errors import PenstockError, typed_text
-from penstock.receiver import Framing, ReceiverContext
+from penstock.receiver import Framing, ReceiverContext, ReceiverStoppedError
 from penstock.receiver.threaded import ThreadedReceiver
 from penstock.wire.addresses import address_text, bare_host
 
@@ -68,7 +68,7 @@ class SocketReceiver(ThreadedReceiver):
             self._interrupt_with(partial(_shut_down, connection))
             try:
                 self._receive_from(connection)
-            except _StoppedError:
+            except ReceiverStoppedError:
                 pass
             except OSError as error:
                 self.restart("Error receiving data", error)
@@ -86,16 +86,16 @@ class SocketReceiver(ThreadedReceiver):
         """Store lines until the server closes.
 
         Raises:
-            _StoppedError: The receiver was stopped. The line that was cut by that is no record.
+            ReceiverStoppedError: It was stopped. The line that was cut by that is no record.
         """
         self.storeFrom(self._reader(connection), Framing.LINES.value)
 
     def _reader(self, connection: socket.socket) -> Callable[[memoryview], int]:
-        """Return a function that reads, and leaves by `_StoppedError` at a stop."""
+        """Return a function that reads, and leaves by `ReceiverStoppedError` at a stop."""
 
         def receive_into(buffer: memoryview) -> int:
             if self.isStopped():
-                raise _StoppedError
+                raise ReceiverStoppedError(self.streamId)
             try:
                 size = connection.recv_into(buffer)
             except OSError:
@@ -103,7 +103,7 @@ class SocketReceiver(ThreadedReceiver):
                 if not self.isStopped():
                     raise
             if size == 0 and self.isStopped():
-                raise _StoppedError
+                raise ReceiverStoppedError(self.streamId)
             return size
 
         return receive_into
@@ -171,21 +171,21 @@ class ConvertingSocketReceiver(SocketReceiver):
             for record in self._convert(stream):
                 if self.isStopped():
                     # The end of the file that the converter saw was made by the stop.
-                    raise _StoppedError
+                    raise ReceiverStoppedError(self.streamId)
                 self.store(record)
         if self.isStopped():
-            raise _StoppedError
+            raise ReceiverStoppedError(self.streamId)
 
     def _convert(self, stream: BinaryIO) -> Iterable[Any]:
         try:
             yield from self.converter(stream)
         except OSError:
             if self.isStopped():
-                raise _StoppedError from None
+                raise ReceiverStoppedError(self.streamId) from None
             raise
         except Exception as error:
             if self.isStopped():
-                raise _StoppedError from error
+                raise ReceiverStoppedError(self.streamId) from error
             raise BrokenStreamError(f"the converter failed: {typed_text(error)}") from error
 
 
@@ -235,10 +235,6 @@ class _LengthCheck:
             self._prefix = b""
             self._left = length
         return size
-
-
-class _StoppedError(Exception):
-    """Leaves the reading of a connection because the receiver was stopped."""
 
 
 def _reason(error: OSError) -> str:

@@ -16,10 +16,9 @@ from penstock.blockstore.reader import read_segment
 from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
-from penstock.wal import EncryptionKey, SegmentNotFoundError, WalError, locate
+from penstock.wal import EncryptionKey, WalError, locate
 from penstock.wire.messages import ReceivedBlockInfo
 
-_GONE = (FileNotFoundError, SegmentNotFoundError)
 _MAY_BE_GONE = (
     ". If the program has let it go meanwhile, read again, from a later time on, or have more "
     "retained (spark.penstock.wal.retention)"
@@ -241,6 +240,6 @@ def blocks_of(
             segment.folder,
             f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {error}. "
             "Logs on local disks are read on the host that has them, or as a copy of the folder"
-            f"{_MAY_BE_GONE if isinstance(error, _GONE) else ''}",
-            is_away=isinstance(error, OSError) and not isinstance(error, _GONE),
+            f"{_MAY_BE_GONE if isinstance(error, FileNotFoundError) else ''}",
+            is_away=isinstance(error, OSError) and not isinstance(error, FileNotFoundError),
         ) from error

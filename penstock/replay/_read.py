@@ -25,7 +25,7 @@ from penstock.blockstore.record_pickles import ProgramObjectError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
-from penstock.wal import EncryptionKey, SegmentNotFoundError, is_shared
+from penstock.wal import EncryptionKey, is_shared
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
 from penstock.worker import begin_task
 
@@ -316,7 +316,7 @@ class _Recording:
             taken[info.attempt] = info.sequence + 1
             try:
                 found.append(self._copies.copy(info, f"input-0-{self._number}"))
-            except (FileNotFoundError, SegmentNotFoundError):
+            except FileNotFoundError:
                 missed += 1
                 continue
             self._number += 1

@@ -31,10 +31,6 @@ _END = re.compile(rb"[\n\0]")
 """What ends a message that has no length: a LF, or the NUL that Python's `SysLogHandler` sends."""
 
 
-class MessageError(ValueError):
-    """It is no message of syslog; the text says why."""
-
-
 class Message(NamedTuple):
     """A message; None for what it does not say."""
 
@@ -58,14 +54,14 @@ def read_message(text: str, zone: tzinfo, now: datetime) -> Message:
         now: In which year a time is meant that has none.
 
     Raises:
-        MessageError: It is none.
+        ValueError: It is none.
     """
     found = _PRIORITY.match(text)
     if found is None:
-        raise MessageError("it does not begin with a priority, such as <13>")
+        raise ValueError("it does not begin with a priority, such as <13>")
     priority = int(found[1])
     if priority > _MOST_PRIORITY:
-        raise MessageError(f"its priority is {priority}, and {_MOST_PRIORITY} is the highest")
+        raise ValueError(f"its priority is {priority}, and {_MOST_PRIORITY} is the highest")
     facility, severity = divmod(priority, 8)
     at = found.end()
     parts = _new(text, at) or _old(text, at, zone, now)

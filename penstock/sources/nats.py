@@ -85,10 +85,6 @@ class JetStreamError(PenstockError):
         self.code = code
 
 
-class _GoneError(PenstockError):
-    """The consumer, or its stream, is not the one that was read: the receiver is started again."""
-
-
 class _Position(TypedDict):
     created: str
     stored: str
@@ -267,7 +263,7 @@ class NatsReceiver(LoopReceiver):
         stream = await self._ask(client, f"STREAM.INFO.{self.stream}")
         if taken.created not in ("", stream["created"]):
             if taken.consumer:
-                raise _GoneError(f"the stream {self.stream!r} was made again")
+                raise PenstockError(f"the stream {self.stream!r} was made again")
             self.reportError(
                 f"The stream {self.stream!r} was made again: its messages count from the first one"
             )
@@ -279,10 +275,10 @@ class NatsReceiver(LoopReceiver):
             if error.code != _CONSUMER_IS_GONE:
                 raise
             if taken.consumer:
-                raise _GoneError(f"the consumer {self.consumer!r} is gone") from error
+                raise PenstockError(f"the consumer {self.consumer!r} is gone") from error
             consumer = await self._make(client, taken)
         if taken.consumer not in ("", consumer["created"]):
-            raise _GoneError(f"the consumer {self.consumer!r} was made again")
+            raise PenstockError(f"the consumer {self.consumer!r} was made again")
         taken.consumer = consumer["created"]
         taken.floor = consumer.get("ack_floor", {}).get("stream_seq", 0)
         config: dict[str, Any] = consumer["config"]
@@ -411,13 +407,13 @@ class NatsReceiver(LoopReceiver):
         """Take note of why a request has ended.
 
         Raises:
-            _GoneError: The consumer is gone.
+            PenstockError: The consumer is gone.
             JetStreamError: The server refuses what is asked for.
         """
         status = headers.get("Status", "")
         why = headers.get("Description", "")
         if status == "503" or "Consumer Deleted" in why:
-            raise _GoneError(f"the consumer {self.consumer!r} of {self.stream!r} is gone")
+            raise PenstockError(f"the consumer {self.consumer!r} of {self.stream!r} is gone")
         if is_fruitless and status not in ("404", "408"):
             raise JetStreamError(
                 f"no messages of the consumer {self.consumer!r} of {self.stream!r}: {status} {why}"

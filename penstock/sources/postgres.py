@@ -34,7 +34,6 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
-from penstock.errors import PenstockError
 from penstock.receiver import (
     Receiver,
     ReceiverContext,
@@ -50,7 +49,7 @@ from penstock.sources._pgoutput import (
     EPOCH_US,
     HEADER,
     Changes,
-    PgoutputError,
+    PostgresSourceError,
     Relation,
     Transaction,
     base_type,
@@ -78,10 +77,6 @@ _HOPELESS_S = 30.0
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _TYPE = b"BCRTY"
 _ROW_CHANGES = frozenset(b"IUD")
 _WAL, _KEEPALIVE = b"wk"
-
-
-class PostgresSourceError(PenstockError):
-    """A PostgreSQL server does not give what is asked of it."""
 
 
 class PostgresSetupError(PostgresSourceError):
@@ -230,7 +225,7 @@ class _PostgresBase(SourceReceiver, ABC):
                     self._serve(link, outage)
             except ReceiverStoppedError:
                 break
-            except (psycopg.Error, PostgresSourceError, PgoutputError) as error:
+            except (psycopg.Error, PostgresSourceError) as error:
                 if self.isStopped():
                     break
                 if isinstance(error, PostgresSetupError):
@@ -653,7 +648,7 @@ class _Coming:
         if self._place <= self._left_out:
             return
         if self._transaction is None:
-            raise PgoutputError("a change came outside of a transaction")
+            raise PostgresSourceError("a change came outside of a transaction")
         self.changes.add(message, self._transaction, self._place)
 
 

@@ -36,7 +36,7 @@ from penstock.sources._selecting import (
     server_tls,
     set_receive_buffer,
 )
-from penstock.sources._syslog_messages import Frame, Frames, MessageError, read_message
+from penstock.sources._syslog_messages import Frame, Frames, read_message
 from penstock.wire.addresses import address_text
 
 _AT_ONCE = 1024
@@ -164,7 +164,7 @@ class SyslogReceiver(SelectingReceiver):
         now = datetime.now(timezone.utc)
         try:
             message = read_message(data.decode(errors="replace"), self.timezone, now)
-        except MessageError as error:
+        except ValueError as error:
             self.discard(data, f"what {peer} sent is no message of syslog: {error}")
             return
         self.store(dict(zip(_NAMES, (*message, peer), strict=True)))

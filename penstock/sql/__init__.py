@@ -71,7 +71,6 @@ from penstock._lazy_door import lazy_door
 if TYPE_CHECKING:
     from penstock.sql._query_rates import QueryRate
     from penstock.sql.errors import (
-        AnotherLedgerError,
         FolderError,
         HostNotReachableError,
         PlacesReleasedError,
@@ -82,7 +81,6 @@ if TYPE_CHECKING:
     from penstock.sql.session import connect
 
 __all__ = [
-    "AnotherLedgerError",
     "FolderError",
     "HostNotReachableError",
     "PlacesReleasedError",
@@ -97,7 +95,6 @@ __all__ = [
 _MODULES = {
     "_query_rates": ["QueryRate"],
     "errors": [
-        "AnotherLedgerError",
         "FolderError",
         "HostNotReachableError",
         "PlacesReleasedError",

@@ -34,7 +34,6 @@ from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.sql.errors import (
-    AnotherLedgerError,
     PlacesReleasedError,
     SourceError,
     SourceOptionError,
@@ -464,7 +463,7 @@ class PlaceReader(ReaderOfQuery):
                 "another checkpointLocation starts over"
             )
         if stream != self.found().epoch:
-            raise AnotherLedgerError(
+            raise SourceError(
                 f"the checkpoint has places of another ledger, or of another stream ({stream}), "
                 f"than stream {self._options.stream!r} of this host ({self.found().epoch}): name "
                 "the stream that the query has read, give the ReceiverHost the directory that it "
@@ -475,7 +474,7 @@ class PlaceReader(ReaderOfQuery):
         """Check that the ledger still has what was read up to an offset, of which `there` tells."""
         place, records = offset["block"], offset["records"]
         if place > there.next or there.start_records not in (None, records):
-            raise AnotherLedgerError(
+            raise SourceError(
                 f"the query has read stream {self._options.stream!r} up to place {place}, with "
                 f"{records} records before it, and the ledger, which ends at place {there.next} "
                 f"with {there.next_records} records, has others: the host's directory was put "

@@ -61,10 +61,6 @@ class HostNotReachableError(SourceError):
         self.address = address
 
 
-class AnotherLedgerError(SourceError):
-    """A query has read a stream that the ledger of its host does not have, or not as it was."""
-
-
 class PlacesReleasedError(SourceError):
     """A query, or a batch read, needs places of a stream that are not there any more.
 

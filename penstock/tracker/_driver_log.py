@@ -9,7 +9,6 @@ from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.tracker._events import (
     EVENTS_KIND,
-    FORMAT,
     SNAPSHOT_KIND,
     Event,
     LedgerRecord,
@@ -88,7 +87,7 @@ class DriverLog:
             return
         self.check(what)
         self._number += 1
-        payload = encode(LedgerRecord(self._number, self._after, events, FORMAT))
+        payload = encode(LedgerRecord(self._number, self._after, events))
         try:
             self._writer.append(EVENTS_KIND, payload)
         except LogRemovedError as error:

@@ -8,37 +8,31 @@ ledger did not have either.
 
 Everything is MessagePack of arrays without names. The blocks of one attempt that were added
 together share their host, paths and attempt; a block itself is eleven small values, about 40 bytes.
-What was added to a form later stands at its end and has a default, so that older logs can be read.
-Each record says in which version of the format it is written:
-
-1. Without a version; a batch is not said to be complete.
-2. `BatchCompletionEvent`; streams have names (`StreamNamesEvent`, `StreamRemovalEvent`).
-3. Streams that are read by places (`StreamKeepingEvent`, `PlaceReleaseEvent`), their consumers
-   (`ConsumerEvent`, `ConsumerRemovalEvent`), and when a block of theirs was added.
-4. Segments that are retained after the clean-up of their batches (`RetainedReleaseEvent`).
-5. The checkpoints of the program (`CheckpointEvent`).
-6. The position of a block may be changes of the one before (`penstock.position_changes`).
-7. Epochs of consumers (`EpochEvent`).
-8. Epochs say what time it was, and have no blocks if they have timers alone.
-9. The receivers of a stream have its splits (`SplitsEvent`).
+Each record says in which version of the format it is written; one of another version is refused.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 9
-"""The version of the format that is written; it and the ones before are read."""
+FORMAT = 10
+"""The version of the format that is written and read."""
 
 EVENTS_KIND = 16
 """Record kind of `LedgerRecord` in the driver log."""
 
 SNAPSHOT_KIND = 17
 """Record kind of `SnapshotPart` in the driver log."""
+
+
+SegmentKey = tuple[str, int]
+"""Folder and number of a segment."""
 
 
 class BlockRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -249,16 +243,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     number: int
     after: int
     events: tuple[Event, ...]
-    version: int = 1
-
-
-class _RecordHead(msgspec.Struct, frozen=True, array_like=True):
-    """A `LedgerRecord` whose events need not be known."""
-
-    number: int
-    after: int
-    events: msgspec.Raw
-    version: int = 1
+    version: int = FORMAT
 
 
 class GapState(msgspec.Struct, frozen=True, array_like=True):
@@ -284,14 +269,17 @@ class AttemptState(msgspec.Struct, frozen=True, array_like=True):
     log: str = ""
 
 
-class ConsumerState(msgspec.Struct, frozen=True, array_like=True):
-    """A consumer of a stream in a snapshot."""
+class Consumer(msgspec.Struct, array_like=True):
+    """Who reads a stream; as it is, it stands in a snapshot."""
 
-    consumer: str
     place: int
+    """It needs the blocks from here on."""
     is_committed: bool
+    """A batch of it was asked for, or done; else Spark may never have logged it."""
     at_ms: int
+    """When it was last heard of in the driver log, ms since the epoch."""
     epoch: LoggedEpoch | None = None
+    """The last one that was logged, of one that reads by epochs."""
 
 
 class KeptState(msgspec.Struct, frozen=True, array_like=True):
@@ -301,23 +289,60 @@ class KeptState(msgspec.Struct, frozen=True, array_like=True):
     first: int
     records_before: int
     bytes_before: int
-    consumers: tuple[ConsumerState, ...]
+    consumers: dict[str, Consumer]
     kind: str = ""
     schema: bytes | None = None
     released_ms: int = -1
     """When the last block that is gone was added; -1: none is, or that was not noted."""
 
 
-class RetainedState(msgspec.Struct, frozen=True, array_like=True):
-    """A segment in a snapshot that is retained."""
+class RetainedSegment(msgspec.Struct, array_like=True):
+    """A segment, and what is retained of it; as it is, it stands in a snapshot.
+
+    Attributes:
+        attempt: The receiver attempt that wrote it.
+        folder: The attempt's log.
+        number: Its number there.
+        at_ms: When the last of its blocks was cleaned up, ms since the epoch.
+        size_bytes: Bytes of the records that are retained.
+        records: Records of the stream in them.
+        runs: Their sequences in the log: first and last of each run, in order.
+    """
 
     attempt: str
     folder: str
     number: int
-    at_ms: int
-    size_bytes: int
-    records: int
-    runs: tuple[tuple[int, int], ...]
+    at_ms: int = 0
+    size_bytes: int = 0
+    records: int = 0
+    runs: list[tuple[int, int]] = msgspec.field(default_factory=list)
+
+    def copy(self) -> RetainedSegment:
+        """Return one that can be changed by itself."""
+        return msgspec.structs.replace(self, runs=list(self.runs))
+
+    @property
+    def key(self) -> SegmentKey:
+        """Return what names it."""
+        return self.folder, self.number
+
+    def add(self, sequence: int, size_bytes: int, records: int, at_ms: int) -> None:
+        """Count one more record of the log, which was not counted before."""
+        self.at_ms = max(self.at_ms, at_ms)
+        self.size_bytes += size_bytes
+        self.records += records
+        runs = self.runs
+        if runs and runs[-1][1] + 1 == sequence:
+            runs[-1] = (runs[-1][0], sequence)
+            return
+        at = bisect_right(runs, (sequence, sequence))
+        first = last = sequence
+        if at < len(runs) and runs[at][0] == sequence + 1:
+            last = runs.pop(at)[1]
+        if at and runs[at - 1][1] + 1 == sequence:
+            at -= 1
+            first = runs.pop(at)[0]
+        runs.insert(at, (first, last))
 
 
 class StreamState(msgspec.Struct, frozen=True, array_like=True):
@@ -354,30 +379,19 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     attempts: tuple[AttemptState, ...]
     batches: tuple[tuple[int, tuple[int, ...]], ...]
     additions: tuple[tuple[int, BlockAdditionEvent], ...]
-    version: int = 1
+    version: int = FORMAT
     complete: tuple[int, ...] = ()
     """Those of `batches` that were processed."""
     cleaned_before: int = -1
     """Batches before this one were cleaned up."""
-    retained: tuple[RetainedState, ...] = ()
+    retained: tuple[RetainedSegment, ...] = ()
     """Segments that are retained, the oldest first."""
     checkpoint: bytes = b""
     """A piece of the program's newest checkpoint; those of all parts make it up, in their order."""
 
 
-class NewerFormatError(ValueError):
-    """A record was written by a later Penstock, in a format that this one does not know."""
-
-    def __init__(self, version: int) -> None:
-        super().__init__(
-            f"it was written by a newer Penstock, in version {version} of the ledger's format, and "
-            f"this one reads up to version {FORMAT}"
-        )
-
-
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(LedgerRecord)
-_head_decoder = msgspec.msgpack.Decoder(_RecordHead)
 _snapshot_decoder = msgspec.msgpack.Decoder(SnapshotPart)
 
 
@@ -390,29 +404,43 @@ def decode_record(payload: memoryview) -> LedgerRecord:
     """Return the record.
 
     Raises:
-        NewerFormatError: It is of a later version.
+        ValueError: It is of another version.
         msgspec.DecodeError: It is something else.
     """
-    try:
-        record = _record_decoder.decode(payload)
-    except msgspec.DecodeError:
-        # An event that is not known yet is no damage.
-        _check_version(_head_decoder.decode(payload).version)
-        raise
-    _check_version(record.version)
-    return record
+    return _decoded(_record_decoder, payload)
 
 
 def decode_snapshot(payload: memoryview) -> SnapshotPart:
     """Return the snapshot's piece; raises as `decode_record`."""
-    part = _snapshot_decoder.decode(payload)
-    _check_version(part.version)
-    return part
+    return _decoded(_snapshot_decoder, payload)
 
 
-def _check_version(version: int) -> None:
-    if version > FORMAT:
-        raise NewerFormatError(version)
+_R = TypeVar("_R", LedgerRecord, SnapshotPart)
+
+
+def _other_format(version: object) -> ValueError:
+    return ValueError(
+        f"it was written in version {version} of the ledger's format, and this Penstock reads "
+        f"version {FORMAT}: end the program with the Penstock that wrote it, by a graceful stop, "
+        "and go on in another folder"
+    )
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_R], payload: memoryview) -> _R:
+    try:
+        record = decoder.decode(payload)
+    except msgspec.DecodeError:
+        # What another version writes is no damage.
+        fields = msgspec.msgpack.decode(payload)
+        at = (LedgerRecord if decoder is _record_decoder else SnapshotPart).__struct_fields__.index(
+            "version"
+        )
+        if isinstance(fields, list) and len(fields) > at and fields[at] != FORMAT:
+            raise _other_format(fields[at]) from None
+        raise
+    if record.version != FORMAT:
+        raise _other_format(record.version)
+    return record
 
 
 def block_number(stream_id: int, block_id: str) -> int:

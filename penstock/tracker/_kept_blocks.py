@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.tracker._events import LoggedEpoch
+from penstock.tracker._events import Consumer
 from penstock.wire.messages import ReceivedBlockInfo
 
 
@@ -39,23 +39,6 @@ class Retention:
 
     time_ms: int | None
     size_bytes: int | None = None
-
-
-@dataclass(slots=True)
-class Consumer:
-    """Who reads a stream.
-
-    Attributes:
-        place: It needs the blocks from here on.
-        is_committed: A batch of it was asked for, or done; else Spark may never have logged it.
-        at_ms: When it was last heard of in the driver log, ms since the epoch.
-        epoch: The last one that was logged, of one that reads by epochs.
-    """
-
-    place: int
-    is_committed: bool
-    at_ms: int
-    epoch: LoggedEpoch | None = None
 
 
 class KeptBlocks:

@@ -27,12 +27,14 @@ from penstock.tracker._events import (
     BatchReturnEvent,
     BlockAdditionEvent,
     CheckpointEvent,
+    Consumer,
     ConsumerEvent,
     ConsumerRemovalEvent,
     EpochEvent,
     Event,
     PlaceReleaseEvent,
     RetainedReleaseEvent,
+    SegmentKey,
     SplitsEvent,
     StreamKeepingEvent,
     StreamNamesEvent,
@@ -40,8 +42,8 @@ from penstock.tracker._events import (
     blocks_of,
     number_ranges,
 )
-from penstock.tracker._kept_blocks import Consumer, KeptBlocks
-from penstock.tracker._retained import RetainedSegments, SegmentKey
+from penstock.tracker._kept_blocks import KeptBlocks
+from penstock.tracker._retained import RetainedSegments
 from penstock.tracker.errors import BatchCleanedError, LedgerError
 from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
 

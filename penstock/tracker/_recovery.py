@@ -22,15 +22,12 @@ from penstock.position_changes import StandingPosition
 from penstock.tracker._block_numbers import BlockNumbers
 from penstock.tracker._events import (
     EVENTS_KIND,
-    FORMAT,
     SNAPSHOT_KIND,
     AttemptState,
     BlockAdditionEvent,
-    ConsumerState,
     KeptState,
     LedgerRecord,
-    NewerFormatError,
-    RetainedState,
+    RetainedSegment,
     SnapshotPart,
     StreamState,
     addition_events,
@@ -39,9 +36,8 @@ from penstock.tracker._events import (
     decode_record,
     decode_snapshot,
 )
-from penstock.tracker._kept_blocks import Consumer, KeptBlocks
+from penstock.tracker._kept_blocks import KeptBlocks
 from penstock.tracker._ledger_state import AttemptLedger, LedgerState, NumberedBlock, StreamLedger
-from penstock.tracker._retained import RetainedSegment
 from penstock.tracker.errors import LedgerError, LedgerRecoveryError
 from penstock.wal import CorruptRecordError, LogReader, Record
 
@@ -111,7 +107,6 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
         attempts,
         batches,
         additions=(),
-        version=FORMAT,
         complete=tuple(sorted(state.complete)),
         cleaned_before=state.cleaned_before,
     )
@@ -132,7 +127,6 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             attempts=(),
             batches=(),
             additions=additions,
-            version=FORMAT,
             retained=retained,
             checkpoint=checkpoint,
         )
@@ -151,12 +145,7 @@ def _kept_state(kept: KeptBlocks) -> KeptState:
         kept.first,
         kept.records_before(kept.first),
         kept.bytes_before(kept.first),
-        tuple(
-            ConsumerState(
-                name, consumer.place, consumer.is_committed, consumer.at_ms, consumer.epoch
-            )
-            for name, consumer in kept.consumers.items()
-        ),
+        kept.consumers,
         kept.kind,
         kept.schema,
         kept.released_ms,
@@ -167,10 +156,7 @@ def _kept_blocks(state: KeptState) -> KeptBlocks:
     kept = KeptBlocks(state.epoch, state.first, state.records_before, state.bytes_before)
     kept.kind, kept.schema = state.kind, state.schema
     kept.released_ms = state.released_ms
-    for consumer in state.consumers:
-        kept.consumers[consumer.consumer] = Consumer(
-            consumer.place, consumer.is_committed, consumer.at_ms, consumer.epoch
-        )
+    kept.consumers = state.consumers
     return kept
 
 
@@ -217,21 +203,10 @@ def _chunks(state: LedgerState) -> Iterator[tuple[tuple[int, BlockAdditionEvent]
         yield tuple(found)
 
 
-def _retained(state: LedgerState) -> Iterator[tuple[RetainedState, ...]]:
-    found = [
-        RetainedState(
-            one.attempt,
-            one.folder,
-            one.number,
-            one.at_ms,
-            one.size_bytes,
-            one.records,
-            tuple(one.runs),
-        )
-        for one in state.retained
-    ]
+def _retained(state: LedgerState) -> Iterator[tuple[RetainedSegment, ...]]:
+    found = tuple(state.retained)
     for start in range(0, len(found), _RETAINED_PER_PART):
-        yield tuple(found[start : start + _RETAINED_PER_PART])
+        yield found[start : start + _RETAINED_PER_PART]
 
 
 class SnapshotReader:
@@ -300,22 +275,12 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
     return state
 
 
-def _retain(state: LedgerState, found: RetainedState) -> None:
+def _retain(state: LedgerState, found: RetainedSegment) -> None:
     attempt = state.attempts.get(found.attempt)
     if attempt is None:
         raise LedgerError(f"a snapshot retains segments of unknown attempt {found.attempt}")
     attempt.retained += 1
-    state.retained.put_back(
-        RetainedSegment(
-            found.attempt,
-            found.folder,
-            found.number,
-            found.at_ms,
-            found.size_bytes,
-            found.records,
-            list(found.runs),
-        )
-    )
+    state.retained.put_back(found)
 
 
 def _add(state: LedgerState, batch: int, event: BlockAdditionEvent) -> None:
@@ -375,37 +340,36 @@ def recover_ledger(folder: str, reader: LogReader) -> RecoveredLedger:
     for position in range(len(segments) - 1, -1, -1):
         if position and not _begins_with_snapshot(reader, segments[position]):
             continue
-        try:
-            return _replay(folder, reader, segments[position:], segments[0])
-        except _IncompleteSnapshotError:
-            # The process ended while it wrote this snapshot: what is older is still there.
-            continue
+        found = _replay(folder, reader, segments[position:], segments[0])
+        if found is not None:
+            return found
+        # The process ended while it wrote this snapshot: what is older is still there.
     if not segments:
         return RecoveredLedger(LedgerState(), 0, 0, 0, -1)
     raise LedgerRecoveryError(folder, segments[0], 0, "the snapshot that begins here has no end")
-
-
-class _IncompleteSnapshotError(Exception):
-    """The reading began at a snapshot whose end was never written: begin earlier."""
 
 
 def _begins_with_snapshot(reader: LogReader, segment: int) -> bool:
     try:
         for record in reader.segment_records(segment):
             return record.kind == SNAPSHOT_KIND and decode_snapshot(record.payload).index == 0
-    except (CorruptRecordError, NewerFormatError, msgspec.DecodeError):
+    except (CorruptRecordError, ValueError, msgspec.DecodeError):
         # The replay from an earlier segment reads this record again and tells of the damage.
         return False
     return False
 
 
-def _replay(folder: str, reader: LogReader, segments: list[int], first: int) -> RecoveredLedger:
+def _replay(
+    folder: str, reader: LogReader, segments: list[int], first: int
+) -> RecoveredLedger | None:
+    """Return the ledger; None: it begins at a snapshot whose end was never written."""
     replay = _Replay(folder)
     for number in segments:
         records = reader.segment_records(number)
         for record in records:
             try:
-                replay.take(record)
+                if not replay.take(record):
+                    return None
             except LedgerRecoveryError:
                 # The cause may be a damaged record before this one, which the log tells of last.
                 for _ in records:
@@ -427,8 +391,8 @@ class _Replay:
         self._number = 0
         self._records = 0
 
-    def take(self, record: Record) -> None:
-        """Read the next record of the log."""
+    def take(self, record: Record) -> bool:
+        """Read the next record of the log; return whether there is what it stands on."""
         parsed = self._parse(record)
         if self._applied < 0:
             self._begin(record, parsed)
@@ -441,20 +405,20 @@ class _Replay:
                 record.place.offset,
                 record.place.segment,
             )
-            return
+            return True
         if self._held is not None and self._held[1] <= parsed.after:
             self._apply_held()
         if self._applied != parsed.after:
             raise self._error(record, f"record {parsed.after} before it is missing")
         self._number = parsed.number
         self._records += 1
-        self._hold(record, parsed)
+        return self._hold(record, parsed)
 
-    def finish(self, first_segment: int) -> RecoveredLedger:
-        """Apply what is held back and return the ledger."""
+    def finish(self, first_segment: int) -> RecoveredLedger | None:
+        """Apply what is held back and return the ledger; None: it has no beginning."""
         self._apply_held()
         if not self._has_base:
-            raise _IncompleteSnapshotError
+            return None
         return RecoveredLedger(
             self._state, self._number, max(self._applied, 0), self._records, first_segment
         )
@@ -465,17 +429,16 @@ class _Replay:
         if not self._has_base and not isinstance(parsed, SnapshotPart):
             raise self._error(record, f"record {parsed.after} before it is missing")
 
-    def _hold(self, record: Record, parsed: LedgerRecord | SnapshotPart) -> None:
+    def _hold(self, record: Record, parsed: LedgerRecord | SnapshotPart) -> bool:
         if isinstance(parsed, LedgerRecord):
-            if not self._has_base:
-                raise _IncompleteSnapshotError
             self._held = (record, parsed.number, parsed)
-            return
+            return self._has_base
         try:
             state = self._snapshot.feed(parsed)
         except LedgerError as error:
             raise self._error(record, str(error)) from error
         self._held = (record, parsed.number, state) if state is not None else None
+        return True
 
     def _apply_held(self) -> None:
         if self._held is None:
@@ -499,7 +462,7 @@ class _Replay:
                 return decode_record(record.payload)
             if record.kind == SNAPSHOT_KIND:
                 return decode_snapshot(record.payload)
-        except NewerFormatError as error:
+        except ValueError as error:
             raise self._error(record, str(error)) from error
         except msgspec.DecodeError as error:
             raise self._error(record, f"it cannot be decoded ({error})") from error

@@ -17,65 +17,11 @@ What is retained is one copy: those on other hosts go with the clean-up, as ever
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 
+from penstock.tracker._events import RetainedSegment, SegmentKey
 from penstock.tracker._kept_blocks import Retention
 from penstock.wire.messages import ReceivedBlockInfo
-
-SegmentKey = tuple[str, int]
-"""Folder and number of a segment."""
-
-
-@dataclass(slots=True)
-class RetainedSegment:
-    """A segment, and what is retained of it.
-
-    Attributes:
-        attempt: The receiver attempt that wrote it.
-        folder: The attempt's log.
-        number: Its number there.
-        at_ms: When the last of its blocks was cleaned up, ms since the epoch.
-        size_bytes: Bytes of the records that are retained.
-        records: Records of the stream in them.
-        runs: Their sequences in the log: first and last of each run, in order.
-    """
-
-    attempt: str
-    folder: str
-    number: int
-    at_ms: int = 0
-    size_bytes: int = 0
-    records: int = 0
-    runs: list[tuple[int, int]] = field(default_factory=list)
-
-    def copy(self) -> RetainedSegment:
-        """Return one that can be changed by itself."""
-        return replace(self, runs=list(self.runs))
-
-    @property
-    def key(self) -> SegmentKey:
-        """Return what names it."""
-        return self.folder, self.number
-
-    def add(self, sequence: int, size_bytes: int, records: int, at_ms: int) -> None:
-        """Count one more record of the log, which was not counted before."""
-        self.at_ms = max(self.at_ms, at_ms)
-        self.size_bytes += size_bytes
-        self.records += records
-        runs = self.runs
-        if runs and runs[-1][1] + 1 == sequence:
-            runs[-1] = (runs[-1][0], sequence)
-            return
-        at = bisect_right(runs, (sequence, sequence))
-        first = last = sequence
-        if at < len(runs) and runs[at][0] == sequence + 1:
-            last = runs.pop(at)[1]
-        if at and runs[at - 1][1] + 1 == sequence:
-            at -= 1
-            first = runs.pop(at)[0]
-        runs.insert(at, (first, last))
 
 
 class RetainedSegments:

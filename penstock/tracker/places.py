@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.tracker._events import (
+    Consumer,
     ConsumerEvent,
     ConsumerRemovalEvent,
     EpochEvent,
@@ -16,7 +17,7 @@ from penstock.tracker._events import (
     LoggedEpoch,
     PlaceReleaseEvent,
 )
-from penstock.tracker._kept_blocks import Consumer, KeptBlocks, Retention
+from penstock.tracker._kept_blocks import KeptBlocks, Retention
 from penstock.tracker._ledger_state import AttemptRelease, LedgerState
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.wire.messages import ReceivedBlockInfo

@@ -50,18 +50,6 @@ class CorruptRecordError(WalError):
         self.damages = damages or (self,)
 
 
-class SegmentNotFoundError(WalError):
-    """A segment is asked for that is not there (never written, or already released).
-
-    Attributes:
-        path: The path that was looked for.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(f"no segment at {path}: it was never written or is already released")
-        self.path = path
-
-
 class LogFolderInUseError(WalError):
     """Another living writer holds the folder.
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from types import TracebackType
 
 from penstock.wal._encryption import LogCipher
-from penstock.wal._errors import CorruptRecordError, SegmentNotFoundError
+from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem, LocalFileSystem
 from penstock.wal._folder import list_names, segment_number, segment_path
 from penstock.wal._layout import (
@@ -214,7 +214,7 @@ class LogReader:
         """Yield the records of one segment; as `records` otherwise.
 
         Raises:
-            SegmentNotFoundError: It was not there when the log was opened.
+            FileNotFoundError: It was not there when the log was opened.
             FileNotFoundError: It was released since.
             CorruptRecordError: A committed record in it is not readable.
             EncryptionMismatchError, WrongKeyError: See `open`.
@@ -225,7 +225,7 @@ class LogReader:
                 yield from self._segment_records(info, on_damage or damages.append)
                 break
         else:
-            raise SegmentNotFoundError(self._fs.address(segment_path(self._folder, number)))
+            raise no_segment(self._fs.address(segment_path(self._folder, number)))
         _raise_first(damages)
 
     def segment_end(self, number: int) -> SegmentEnd | None:
@@ -282,7 +282,7 @@ def read_record(
         cipher: Decrypts it; None: it is in clear.
 
     Raises:
-        SegmentNotFoundError: There is no such file.
+        FileNotFoundError: There is no such file.
         CorruptRecordError: No such record is there, or its bytes are damaged.
         EncryptionMismatchError: It is encrypted without a `cipher`, or not encrypted with one.
     """
@@ -291,7 +291,7 @@ def read_record(
     try:
         file = fs.open(path)
     except FileNotFoundError as error:
-        raise SegmentNotFoundError(fs.address(path)) from error
+        raise no_segment(fs.address(path)) from error
     try:
         header = memoryview(file.read(offset, RECORD_HEADER_SIZE))
         reason, length = check_header(header, expected_sequence)
@@ -312,6 +312,13 @@ def read_record(
     _, _, _, kind, _, length, sequence, _, _, _ = HEADER.unpack_from(whole)
     place = RecordPlace(number or 0, offset, RECORD_HEADER_SIZE + length, sequence)
     return Record(kind, sequence, payload, place)
+
+
+def no_segment(address: str) -> FileNotFoundError:
+    """Return the error of a segment that is not there."""
+    return FileNotFoundError(
+        errno.ENOENT, f"no segment at {address}: it was never written or is already released"
+    )
 
 
 def _raise_first(damages: list[CorruptRecordError]) -> None:

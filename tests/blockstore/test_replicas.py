@@ -40,10 +40,10 @@ from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.reader import parse_block
 from penstock.blockstore.replicator import (
+    IllegalStateError,
     PeerLink,
     ReplicationStatistics,
     Replicator,
-    ReplicatorClosedError,
 )
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.errors import PenstockError
@@ -642,7 +642,7 @@ def test_who_waits_for_a_driver_that_is_out_of_reach_is_freed_by_the_end(tmp_pat
     def put_one(store: BlockStore) -> None:
         try:
             put(store, 1, [b"x"])
-        except ReplicatorClosedError as error:
+        except IllegalStateError as error:
             ended.append(error)
 
     with store_of(tmp_path, driver) as (store, _):

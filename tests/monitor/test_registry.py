@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.monitor.registry import (
-    RegistryError,
+    PenstockError,
     register,
     registered,
     runtime_folder,
@@ -50,16 +50,16 @@ def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path) -> None:
     folder = tmp_path / "penstock"
     folder.mkdir(mode=0o755)
     folder.chmod(0o755)
-    with pytest.raises(RegistryError, match="0700"):
+    with pytest.raises(PenstockError, match="0700"):
         put(folder)
-    with pytest.raises(RegistryError, match="0700"):
+    with pytest.raises(PenstockError, match="0700"):
         registered(folder)
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "penstock").symlink_to(tmp_path / "real")
-    with pytest.raises(RegistryError, match="not a folder"):
+    with pytest.raises(PenstockError, match="not a folder"):
         put(tmp_path / "penstock")
 
 

@@ -15,7 +15,6 @@ import pytest
 
 from penstock.errors import SettingError
 from penstock.receiver import (
-    DroppingRefusedError,
     Receiver,
     ReceiverFailedError,
     WhenFull,
@@ -242,7 +241,7 @@ def test_what_somebody_relies_on_is_refused(
     give(call, storing(1))
     with run_receiver(Calls(policy)) as running:
         (error,) = done()
-        assert isinstance(error, DroppingRefusedError)
+        assert isinstance(error, SettingError)
         assert why in str(error)
         assert (
             f"{WHEN_FULL}={policy!r} is not accepted: only block or spill for this receiver"
@@ -276,7 +275,7 @@ def test_the_refusal_ends_the_receiver_for_good(settings: dict[str, str]) -> Non
 )
 def test_a_source_that_relies_on_what_it_stores_is_refused_at_once(source: Receiver) -> None:
     for policy in POLICIES:
-        with pytest.raises(DroppingRefusedError, match=source._receiver_type()):
+        with pytest.raises(SettingError, match=source._receiver_type()):
             policy_of(source, Settings.from_pairs([(WHEN_FULL, policy)]))
     assert policy_of(source, Settings()) is WhenFull.BLOCK
     source.whenFull = "block"

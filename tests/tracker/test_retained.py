@@ -16,7 +16,7 @@ from penstock.clock import ManualClock
 from penstock.tracker import Retention
 from penstock.tracker._block_deletion import DiskRoom
 from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._retained import RetainedSegment
+from penstock.tracker._events import RetainedSegment
 from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.wire.messages import (
     LogReading,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from pathlib import Path
 
 import pytest
 
 from penstock.tracker import ReceivedBlockTracker, StreamsDoNotFitError
 from penstock.wire.messages import Ok
-from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block, ids
-from tests.tracker.test_ledger_formats import BEFORE
+from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block
 
 
 def recover(folder: Path) -> ReceivedBlockTracker:
@@ -133,18 +131,4 @@ def test_records_of_a_batch_that_was_running_count_for_their_stream(tmp_path: Pa
     ledger.close()
     ledger = recover(tmp_path)
     assert ledger.register_streams({"clicks": 0}) == {"clicks": 1}
-    ledger.close()
-
-
-def test_streams_of_a_ledger_without_names_are_known_by_their_numbers(tmp_path: Path) -> None:
-    folder = tmp_path / "log"
-    shutil.copytree(BEFORE / "1", folder)
-    ledger = recover(folder)
-    with pytest.raises(StreamsDoNotFitError, match="stream 1"):
-        ledger.register_streams({"orders": 0})
-    assert ledger.register_streams({"orders": 0, "clicks": 1}) == {"orders": 0, "clicks": 1}
-    assert ids(ledger.unallocated_blocks(0)) == [f"input-0-{(2 << 32) + 2}"]
-    ledger.close()
-    ledger = recover(folder)
-    assert ledger.register_streams({"clicks": 0, "orders": 1}) == {"orders": 0, "clicks": 1}
     ledger.close()

@@ -28,7 +28,6 @@ from penstock.wal import (
     LogWriteError,
     LogWriter,
     ObjectFileSystem,
-    SegmentNotFoundError,
     StorageAwayError,
     UnwritableFolderError,
     check,
@@ -346,7 +345,7 @@ def test_errors_name_a_segment_by_its_address() -> None:
     ):
         list(reader.records())
     fs.remove_tree(segment_path(FOLDER, place.segment))
-    with pytest.raises(SegmentNotFoundError, match=f"no segment at {address}"):
+    with pytest.raises(FileNotFoundError, match=f"no segment at {address}"):
         read_record(segment_path(FOLDER, place.segment), place.offset, fs=fs)
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from penstock.errors import PenstockError
 from penstock.monitor.model import Model
 from penstock.monitor.records import Batch, BatchStatus, Operation, Receiver
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
@@ -20,10 +21,6 @@ _PATH = re.compile(r"/api/v1/applications/(?P<id>[^/]+)(?:/\d+)?/streaming/(?P<w
 
 JobIds = Callable[[int, int], list[int]]
 """Returns the ids of Spark's jobs of a batch's output operation."""
-
-
-class NotThereError(Exception):
-    """There is nothing of that name; its text goes out."""
 
 
 class RestApi:
@@ -68,7 +65,7 @@ class RestApi:
             try:
                 numbers = [int(number) for number in parts.groups()]
                 return json_answer(show(request, *numbers))
-            except NotThereError as error:
+            except PenstockError as error:
                 return text_answer(str(error), 404)
             except ValueError as error:
                 return text_answer(str(error), 400)
@@ -106,7 +103,7 @@ class RestApi:
     def _receiver(self, _: Request, stream_id: int) -> dict[str, Any]:
         known = {found.stream_id: found for found in self._model.receivers()}
         if stream_id not in known and stream_id not in self._model.application.streams:
-            raise NotThereError(f"unknown receiver: {stream_id}")
+            raise PenstockError(f"unknown receiver: {stream_id}")
         return self._told(stream_id, known.get(stream_id), self._model.batches())
 
     def _told(
@@ -147,7 +144,7 @@ class RestApi:
     def _found(self, time_ms: int) -> Batch:
         batch = self._model.batch(time_ms)
         if batch is None:
-            raise NotThereError(f"unknown batch: {time_ms}")
+            raise PenstockError(f"unknown batch: {time_ms}")
         return batch
 
     def _of(self, batch: Batch) -> dict[str, Any]:
@@ -179,7 +176,7 @@ class RestApi:
         for found in self._found(time_ms).operations:
             if found.number == number:
                 return self._of_operation(time_ms, found)
-        raise NotThereError(f"unknown output operation: {number}")
+        raise PenstockError(f"unknown output operation: {number}")
 
     def _of_operation(self, time_ms: int, operation: Operation) -> dict[str, Any]:
         return _known(
