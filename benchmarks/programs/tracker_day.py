@@ -67,7 +67,6 @@ def measure(day):
             tracemalloc.stop()
         tell({"progress": f"hour {hour}, {memory[-1]:.0f} MiB, {objects[-1]:,} objects"})
     first, last = day.allocation_s[:BATCHES_PER_HOUR], day.allocation_s[-BATCHES_PER_HOUR:]
-    statistics = day.tracker.statistics()
     figures = {
         "memory_growth_mib": memory[-1] - memory[0],
         "traced_growth_mib": traced[-1] - traced[0],
@@ -80,7 +79,7 @@ def measure(day):
         "allocation_us_per_block": median(last) / BLOCKS * 1e6,
         "allocation_ms_first_hour": median(first) * 1000,
         "blocks": day.blocks,
-        "attempts_known": statistics.attempts,
+        "attempts_known": len(day.tracker.ledger.attempts),
     }
     notes = {
         "blocks": f"{day.blocks:,} in {len(day.allocation_s):,} batches",

@@ -166,7 +166,7 @@ def measure(tracker, launched):
     tell({"progress": f"{paced['added_per_minute']:,.0f} blocks a minute"})
     most = window(tracker, batches, peers, 0.0, MOST_S)
     batches.stop()
-    added = tracker.statistics().blocks_added
+    added = counts(tracker)[0]
     assert sum(batches.blocks) == added, (sum(batches.blocks), added)
     memory = re.search(r"^VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     figures = {
@@ -188,25 +188,32 @@ def measure(tracker, launched):
     }
 
 
+def counts(tracker):
+    """Return how many blocks the ledger took, and the records and bytes that it wrote."""
+    log = tracker.ledger._driver_log
+    blocks = sum(tracker.ledger.received(stream)[1] for stream in tracker.tracking_infos())
+    return blocks, log.records, log.size_bytes
+
+
 def window(tracker, batches, peers, interval_s, seconds):
     """Have blocks added for a while; return what came of it."""
-    before, cpu_s, first = tracker.statistics(), time.process_time(), len(batches.allocation_s)
+    before, cpu_s, first = counts(tracker), time.process_time(), len(batches.allocation_s)
     begun_s = time.monotonic()
     latencies = sorted(peers.work(interval_s, seconds))
     taken_s = time.monotonic() - begun_s
     cpu_s = time.process_time() - cpu_s
-    after = tracker.statistics()
+    after = counts(tracker)
     allocation_s = sorted(batches.allocation_s[first:])
     blocks = sum(batches.blocks[first : len(batches.allocation_s)])
-    added = after.blocks_added - before.blocks_added
+    added, records, size = (now - then for now, then in zip(after, before, strict=True))
     return {
         "added_per_minute": added / taken_s * 60,
         "p50_ms": quantile(latencies, 0.5) * 1000,
         "p99_ms": quantile(latencies, 0.99) * 1000,
         "driver_cores": cpu_s / taken_s,
-        "log_mib_per_minute": (after.bytes_written - before.bytes_written) / MIB / taken_s * 60,
-        "log_bytes_per_block": (after.bytes_written - before.bytes_written) / max(1, added),
-        "log_records_per_s": (after.records_written - before.records_written) / taken_s,
+        "log_mib_per_minute": size / MIB / taken_s * 60,
+        "log_bytes_per_block": size / max(1, added),
+        "log_records_per_s": records / taken_s,
         "allocation_ms": quantile(allocation_s, 0.5) * 1000,
         "longest_allocation_ms": allocation_s[-1] * 1000,
         "allocation_us_per_block": sum(allocation_s) / max(1, blocks) * 1e6,

@@ -550,7 +550,7 @@ def read_segment(
     reader = LogReader.open(path, fs=fs, cipher=cipher, only=number)
     found = {info.number: info for info in reader.segments}
     if number not in found:
-        raise FileNotFoundError(errno.ENOENT, "no such segment", segment_path(folder, number))
+        raise FileNotFoundError(errno.ENOENT, f"no segment at {segment_path(folder, number)}")
     # Of one whose header is damaged it is not known.
     later = [info for info in reader.segments if info.number > number and info.damage is None]
     if not is_wanted(found[number].created_ms, later[0].created_ms if later else None):

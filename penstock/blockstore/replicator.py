@@ -163,21 +163,6 @@ class PeerLink:
 
 
 @dataclass(frozen=True)
-class ReplicationStatistics:
-    """What became of the second copies.
-
-    Attributes:
-        copied: Blocks that another host has.
-        alone: Blocks that went on with one copy.
-        switches: How often another host took over, or the same one again.
-    """
-
-    copied: int
-    alone: int
-    switches: int
-
-
-@dataclass(frozen=True)
 class _Copy:
     block_id: str
     payload: memoryview
@@ -217,9 +202,9 @@ class Replicator:
         self._last: _Copy | None = None
         self._alone = False
         self._look_at_s = 0.0
-        self._copied = 0
-        self._left_alone = 0
-        self._switches = 0
+        self.copied = 0
+        self.left_alone = 0
+        self.switches = 0
         # Of the thread alone, but for `close`.
         self._link: PeerLink | None = None
         self._silent: dict[str, float] = {}
@@ -249,7 +234,7 @@ class Replicator:
             done: Future[ReplicaPlace | None] = Future()
             copy = _Copy(block_id, payload, crc, done)
             if self._alone:
-                self._left_alone += 1
+                self.left_alone += 1
                 done.set_result(None)
             else:
                 self._wanted = copy
@@ -273,11 +258,6 @@ class Replicator:
                     raise IllegalStateError(
                         f"nothing of stream {self.stream_id} is copied any more"
                     ) from None
-
-    def statistics(self) -> ReplicationStatistics:
-        """Return the counts."""
-        with self._changed:
-            return ReplicationStatistics(self._copied, self._left_alone, self._switches)
 
     def close(self) -> None:
         """End the connection and the thread; a copy that is on its way fails."""
@@ -311,9 +291,9 @@ class Replicator:
                 continue
             with self._changed:
                 if place is None:
-                    self._left_alone += 1
+                    self.left_alone += 1
                 else:
-                    self._copied += 1
+                    self.copied += 1
             copy.done.set_result(place)
         self._set_link(None)
         with self._changed:
@@ -372,7 +352,7 @@ class Replicator:
 
     def _note_host(self, host: str) -> None:
         """Say that a host takes copies: one that answers may have no room for a single one."""
-        self._switches += 1
+        self.switches += 1
         _log.info("stream %d: blocks are copied to %s", self.stream_id, host)
         if self._told:
             self._told = False
@@ -414,7 +394,7 @@ class Replicator:
                 if time.monotonic() >= end_s:
                     return False
             elif not found.is_expected or time.monotonic() >= end_s:
-                if found.is_alone and not self._switches:
+                if found.is_alone and not self.switches:
                     self._reason = ""  # as it was from the beginning: nothing to be told
                 elif not self._silent:
                     self._reason = "the driver knows of no other host with a block server"

@@ -79,7 +79,6 @@ from penstock.receiver.intake import Intake, IntakeStoring, WhenFull
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, BlocksRefusedError
 from penstock.receiver.rate_limiter import (
     RateLimiter,
-    RateLimiterStatistics,
 )
 from penstock.receiver.spill import Spill
 from penstock.receiver.storing import MAY_PASS, Storing
@@ -522,30 +521,28 @@ class BlockGenerator:
         was_held_up = held_up_s > self._held_up_s + _HELD_UP_S
         self._held_up_s = held_up_s
         fill = 1.0 if was_held_up else min(1.0, found.queue_length / self._options.queue_size)
-        rates = self._limiter.statistics()
+        limiter = self._limiter
         return RateUsage(
             found.records,
-            rates.waited_for_rate_s,
-            rates.waiting > 0,
+            limiter.for_rate.read(),
+            limiter.waiting > 0,
             fill,
-            rates.bytes_charged,
-            self._read_pipe(found, rates) if with_pipe else None,
-            rates.waited_for_byte_rate_s,
+            limiter.bytes_charged,
+            self._read_pipe(found) if with_pipe else None,
+            limiter.for_byte_rate.read(),
             found.records_dropped,
         )
 
-    def _read_pipe(
-        self, found: BlockGeneratorStatistics, rates: RateLimiterStatistics
-    ) -> PipeReading:
-        pipeline, store = self._pipeline, self._block_store
+    def _read_pipe(self, found: BlockGeneratorStatistics) -> PipeReading:
+        pipeline, store, limiter = self._pipeline, self._block_store, self._limiter
         queued, stored = pipeline.depths()
         latency_s = pipeline.latency_s()
         replica_s = store.replica_waits.read()
         log = store.log_statistics()
         return PipeReading(
-            rate_s=rates.waited_for_rate_s,
-            byte_rate_s=rates.waited_for_byte_rate_s,
-            shared_rate_s=rates.waited_for_shared_rate_s,
+            rate_s=limiter.for_rate.read(),
+            byte_rate_s=limiter.for_byte_rate.read(),
+            shared_rate_s=limiter.waited_for_shared_rate_s,
             queue_s=found.waited_for_queue_s,
             durable_s=self._storing.durable_waits.read(),
             memory_s=found.waited_for_memory_s,

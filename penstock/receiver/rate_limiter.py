@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,38 +47,6 @@ class RateLimiterStoppedError(IllegalStateError):
 
     def __init__(self) -> None:
         super().__init__("the rate limiter was stopped: the receiver is stopping")
-
-
-@dataclass(frozen=True)
-class RateLimiterStatistics:
-    """What a limiter did so far.
-
-    Attributes:
-        rate: Records per second in force; None without a limit.
-        byte_rate: Bytes per second in force; None without a limit.
-        permits: How many permits were leased, less those given back.
-        permits_out: Permits that are leased and not known to be used.
-        bytes_charged: Bytes that passed.
-        waits: How many calls had to wait.
-        waited_s: How long they waited, in seconds, all together.
-        waiting: How many calls wait at this moment.
-        waited_for_rate_s: Seconds that calls have waited for the rate of records, all together,
-            those that wait now included.
-        waited_for_byte_rate_s: The same for the rate of bytes.
-        waited_for_shared_rate_s: The same for a rate that is shared with other applications.
-    """
-
-    rate: float | None
-    byte_rate: float | None
-    permits: int
-    permits_out: int
-    bytes_charged: int
-    waits: int
-    waited_s: float
-    waiting: int
-    waited_for_rate_s: float
-    waited_for_byte_rate_s: float
-    waited_for_shared_rate_s: float = 0.0
 
 
 class TokenBucket:
@@ -151,6 +118,13 @@ class RateLimiter:
         burst_s: How much may be saved up while nothing passes, in seconds of the rate; at least
             one record.
         clock: Monotonic time.
+
+    Attributes:
+        permits: How many permits were leased, less those given back.
+        permits_out: Permits that are leased and not known to be used.
+        bytes_charged: Bytes that passed.
+        for_rate: How long calls have waited for the rate of records.
+        for_byte_rate: The same for the rate of bytes.
     """
 
     def __init__(
@@ -172,17 +146,15 @@ class RateLimiter:
         self._records: TokenBucket | None = None
         self._bytes: TokenBucket | None = None
         self._out: dict[Hashable, int] = {}
-        self._out_sum = 0
+        self.permits_out = 0
         self._was_limited = False
         self._stopped = False
         self._is_paused = False
         self._has_leased = False
-        self._permits = 0
-        self._bytes_charged = 0
-        self._waits = 0
-        self._waited_s = 0.0
-        self._for_rate = WaitClock(self._clock.monotonic_s)
-        self._for_byte_rate = WaitClock(self._clock.monotonic_s)
+        self.permits = 0
+        self.bytes_charged = 0
+        self.for_rate = WaitClock(self._clock.monotonic_s)
+        self.for_byte_rate = WaitClock(self._clock.monotonic_s)
         self.set_rate(records_per_second)
         self.set_byte_rate(bytes_per_second)
 
@@ -221,7 +193,7 @@ class RateLimiter:
         with self._lock:
             return not (
                 self._is_paused
-                or _is_far_from_one(self._records, self._out_sum)
+                or _is_far_from_one(self._records, self.permits_out)
                 or _is_far_from_one(self._bytes, 0)
             )
 
@@ -275,21 +247,21 @@ class RateLimiter:
                 granted = wanted
             else:
                 rate, capacity = bucket.rate, bucket.capacity
-                fillable = capacity - self._out_sum
+                fillable = capacity - self.permits_out
                 most = max(1, min(wanted, floor(capacity), max(in_hand, int(capacity) // _SHARE)))
                 enough = max(1, min(most, floor(rate * _PAUSE_S), floor(fillable)))
                 least = 1 if is_last_chance else enough
-                granted = bucket.take(least, most, held=self._out_sum)
+                granted = bucket.take(least, most, held=self.permits_out)
                 if not granted:
-                    missing = enough - bucket.count(held=self._out_sum)
+                    missing = enough - bucket.count(held=self.permits_out)
                     # Other lessees' permits that are out may keep the bucket from ever filling.
                     return _Answer(0, _LONGEST_WAIT_S if fillable < enough else missing / rate)
             self._set_out(lessee, max(0, granted - in_hand))
             self._has_leased = True
-            self._permits += granted
+            self.permits += granted
             return _Answer(granted, 0.0)
 
-        return self._pass(take, timeout_s, self._for_rate)
+        return self._pass(take, timeout_s, self.for_rate)
 
     def give_back(self, permits: int, *, lessee: Hashable = None) -> None:
         """Return permits that were leased and will not be used.
@@ -302,9 +274,9 @@ class RateLimiter:
             raise ValueError(f"permits must not be negative, but is {permits}")
         with self._lock:
             self._set_out(lessee, max(0, self._out.get(lessee, 0) - permits))
-            self._permits -= permits
+            self.permits -= permits
             if self._records is not None:
-                self._records.add(permits, held=self._out_sum)
+                self._records.add(permits, held=self.permits_out)
             self._wake()
 
     def charge_bytes(self, size: int, timeout_s: float | None = None) -> bool:
@@ -333,17 +305,17 @@ class RateLimiter:
                     return _Answer(0, (enough - bucket.count()) / bucket.rate)
                 if taken < size:
                     bucket.add(taken - size)
-            self._bytes_charged += size
+            self.bytes_charged += size
             return _Answer(size, 0.0)
 
-        return self._pass(take, timeout_s, self._for_byte_rate) > 0
+        return self._pass(take, timeout_s, self.for_byte_rate) > 0
 
     def owe_bytes(self, size: int) -> None:
         """Count bytes that pass without a wait; what follows waits until that debt is paid."""
         with self._lock:
             if self._bytes is not None:
                 self._bytes.add(-size)
-            self._bytes_charged += size
+            self.bytes_charged += size
 
     def set_rate(self, records_per_second: float | None) -> None:
         """Set the rate of records, also for waiting threads. None lifts the limit to the ceiling.
@@ -356,12 +328,12 @@ class RateLimiter:
         """
         rate = _checked(_smallest(records_per_second, self._ceiling))
         with self._lock:
-            self._records = self._at_rate(rate, self._records, self._out_sum)
+            self._records = self._at_rate(rate, self._records, self.permits_out)
             if self._records is not None and not self._was_limited:
                 self._was_limited = True
                 if not self._has_leased:
                     # The first record passes at once, as by Guava's limiter.
-                    self._records.add(1.0, held=self._out_sum)
+                    self._records.add(1.0, held=self.permits_out)
             self._wake()
 
     def set_paused(self, is_paused: bool) -> None:
@@ -390,21 +362,15 @@ class RateLimiter:
             self._stopped = True
             self._wake()
 
-    def statistics(self) -> RateLimiterStatistics:
-        """Return what the limiter did so far."""
-        with self._lock:
-            return RateLimiterStatistics(
-                rate=self.rate,
-                byte_rate=self.byte_rate,
-                permits=self._permits,
-                permits_out=self._out_sum,
-                bytes_charged=self._bytes_charged,
-                waits=self._waits,
-                waited_s=self._waited_s,
-                waiting=len(self._waiting),
-                waited_for_rate_s=self._for_rate.read(),
-                waited_for_byte_rate_s=self._for_byte_rate.read(),
-            )
+    @property
+    def waiting(self) -> int:
+        """How many calls wait at this moment."""
+        return len(self._waiting)
+
+    @property
+    def waited_for_shared_rate_s(self) -> float:
+        """Seconds that calls have waited for a rate that is shared with other applications."""
+        return 0.0
 
     def _pass(
         self, take: Callable[[bool], _Answer], timeout_s: float | None, waits: WaitClock
@@ -416,35 +382,27 @@ class RateLimiter:
         Returns:
             What it granted; 0 when the time was over before.
         """
-        started_s: float | None = None
+        started_s = self._clock.monotonic_s()
         remaining_s = timeout_s
-        try:
-            while True:
-                is_last_chance = remaining_s is not None and remaining_s <= 0
-                with self._lock:
-                    if self._stopped:
-                        raise RateLimiterStoppedError
-                    answer = take(is_last_chance)
-                    if answer.granted or is_last_chance:
-                        return answer.granted
-                    event = threading.Event()
-                    self._waiting.add(event)
-                if started_s is None:
-                    started_s = self._clock.monotonic_s()
-                wait_s = min(max(answer.wait_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
-                if remaining_s is not None:
-                    wait_s = min(wait_s, remaining_s)
-                with waits:
-                    self._clock.wait(event, wait_s)
-                with self._lock:
-                    self._waiting.discard(event)
-                if timeout_s is not None:
-                    remaining_s = timeout_s - (self._clock.monotonic_s() - started_s)
-        finally:
-            if started_s is not None:
-                with self._lock:
-                    self._waits += 1
-                    self._waited_s += self._clock.monotonic_s() - started_s
+        while True:
+            is_last_chance = remaining_s is not None and remaining_s <= 0
+            with self._lock:
+                if self._stopped:
+                    raise RateLimiterStoppedError
+                answer = take(is_last_chance)
+                if answer.granted or is_last_chance:
+                    return answer.granted
+                event = threading.Event()
+                self._waiting.add(event)
+            wait_s = min(max(answer.wait_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
+            if remaining_s is not None:
+                wait_s = min(wait_s, remaining_s)
+            with waits:
+                self._clock.wait(event, wait_s)
+            with self._lock:
+                self._waiting.discard(event)
+            if timeout_s is not None:
+                remaining_s = timeout_s - (self._clock.monotonic_s() - started_s)
 
     def _set_out(self, lessee: Hashable, n: int) -> None:
         before = self._out.get(lessee, 0)
@@ -452,9 +410,9 @@ class RateLimiter:
             return
         if n < before and self._records is not None:
             # Until now they were out, so until now the bucket filled only up to the rest.
-            self._records.count(held=self._out_sum)
+            self._records.count(held=self.permits_out)
             self._wake()
-        self._out_sum += n - before
+        self.permits_out += n - before
         if n:
             self._out[lessee] = n
         else:

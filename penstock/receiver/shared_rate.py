@@ -19,7 +19,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from math import floor
 from typing import Any
@@ -34,7 +34,6 @@ from penstock.errors import PenstockError
 from penstock.receiver.rate_limiter import (
     SOON_S,
     RateLimiter,
-    RateLimiterStatistics,
     RateLimiterStoppedError,
 )
 from penstock.settings import Settings
@@ -458,13 +457,12 @@ class SharedRateLimiter(RateLimiter):
         if self.shared is not None:
             self.shared.stop()
 
-    def statistics(self) -> RateLimiterStatistics:
-        """See `RateLimiter.statistics`; threads that wait for the shared rate are counted, too."""
-        own = super().statistics()
-        if self.shared is None:
-            return own
-        return replace(
-            own,
-            waiting=own.waiting + self.shared.waiting,
-            waited_for_shared_rate_s=self.shared.waits.read(),
-        )
+    @property
+    def waiting(self) -> int:
+        """See `RateLimiter.waiting`; threads that wait for the shared rate are counted, too."""
+        return super().waiting + (0 if self.shared is None else self.shared.waiting)
+
+    @property
+    def waited_for_shared_rate_s(self) -> float:
+        """See `RateLimiter.waited_for_shared_rate_s`."""
+        return 0.0 if self.shared is None else self.shared.waits.read()

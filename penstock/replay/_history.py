@@ -236,9 +236,10 @@ def blocks_of(
             if not block.sealed_ms or window.has(block.sealed_ms):
                 yield sequence, block
     except (OSError, WalError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise HistoryError(
             segment.folder,
-            f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {error}. "
+            f"segment {segment.number}, which {segment.host} wrote, cannot be read here: {reason}. "
             "Logs on local disks are read on the host that has them, or as a copy of the folder"
             f"{_MAY_BE_GONE if isinstance(error, FileNotFoundError) else ''}",
             is_away=isinstance(error, OSError) and not isinstance(error, FileNotFoundError),

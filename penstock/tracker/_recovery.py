@@ -353,7 +353,7 @@ def _begins_with_snapshot(reader: LogReader, segment: int) -> bool:
     try:
         for record in reader.segment_records(segment):
             return record.kind == SNAPSHOT_KIND and decode_snapshot(record.payload).index == 0
-    except (CorruptRecordError, ValueError, msgspec.DecodeError):
+    except (CorruptRecordError, ValueError):
         # The replay from an earlier segment reads this record again and tells of the damage.
         return False
     return False
@@ -462,10 +462,10 @@ class _Replay:
                 return decode_record(record.payload)
             if record.kind == SNAPSHOT_KIND:
                 return decode_snapshot(record.payload)
-        except ValueError as error:
-            raise self._error(record, str(error)) from error
         except msgspec.DecodeError as error:
             raise self._error(record, f"it cannot be decoded ({error})") from error
+        except ValueError as error:
+            raise self._error(record, str(error)) from error
         raise self._error(record, f"its kind is {record.kind}: this is not a driver log")
 
     def _error(self, record: Record, reason: str) -> LedgerRecoveryError:

@@ -63,7 +63,6 @@ from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Ref
 __all__ = [
     "AttemptRegistration",
     "AttemptRelease",
-    "LedgerStatistics",
     "LoggedSegment",
     "ReceivedBlockTracker",
 ]
@@ -118,39 +117,6 @@ class LoggedSegment:
     runs: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class LedgerStatistics:
-    """What the ledger holds and has done since it was opened.
-
-    Attributes:
-        unallocated_blocks: Blocks that no batch has taken yet.
-        batches: Batches that were allocated and not cleaned up.
-        attempts: Receiver attempts of which something is left.
-        blocks_added: Blocks accepted.
-        blocks_known: Blocks that were sent again and changed nothing (I2).
-        blocks_replicated: Blocks accepted that another host has, too.
-        records_written: Records of the driver log.
-        bytes_written: Bytes of their payloads.
-        snapshots: Snapshots written.
-        blocks_kept: Blocks of streams that are read by places.
-        segments_retained: Segments that stay after the batches of their blocks.
-        bytes_retained: Bytes of these blocks.
-    """
-
-    unallocated_blocks: int
-    batches: int
-    attempts: int
-    blocks_added: int
-    blocks_known: int
-    records_written: int
-    bytes_written: int
-    snapshots: int
-    blocks_replicated: int = 0
-    blocks_kept: int = 0
-    segments_retained: int = 0
-    bytes_retained: int = 0
-
-
 class ReceivedBlockTracker:
     """Which blocks each stream has, in order, and which batch has taken them.
 
@@ -202,9 +168,6 @@ class ReceivedBlockTracker:
         )
         # Guarded by _commit_lock:
         self._received: dict[int, tuple[int, int]] = {}
-        self._blocks_added = 0
-        self._blocks_known = 0
-        self._blocks_replicated = 0
         # Batches whose completion is not in the log yet; guarded by _state_lock.
         self._newly_complete: set[int] = set()
 
@@ -546,7 +509,6 @@ class ReceivedBlockTracker:
             numbers: dict[str, BlockNumbers] = {}
             answers: list[Ok | Refused | Failure] = []
             accepted: list[tuple[str, list[NumberedBlock]]] = []
-            asked = 0
             for message in messages:
                 if message.stream_id not in self._stream_ids:
                     answers.append(Refused(f"stream {message.stream_id} is not known"))
@@ -556,7 +518,6 @@ class ReceivedBlockTracker:
                     answers.append(new)
                     continue
                 answers.append(_OK)
-                asked += len(message.blocks)
                 if not new:
                     continue
                 if accepted and accepted[-1][0] == message.attempt:
@@ -589,15 +550,10 @@ class ReceivedBlockTracker:
                         failure = Refused(str(error))
                     # Also for messages without new blocks: one of theirs may be among these.
                     return [failure if answer is _OK else answer for answer in answers]
-                self._blocks_added += count
                 for _, blocks in accepted:
                     for _, block in blocks:
                         records, of_stream = self._received.get(block.stream_id, (0, 0))
                         self._received[block.stream_id] = records + block.num_records, of_stream + 1
-                self._blocks_replicated += sum(
-                    bool(block.replicas) for _, blocks in accepted for _, block in blocks
-                )
-            self._blocks_known += asked - count
             return answers
 
     def received(self, stream_id: int) -> tuple[int, int]:
@@ -897,25 +853,6 @@ class ReceivedBlockTracker:
             self._snapshot_if_due()
 
     # -- the log -------------------------------------------------------------------------------
-
-    def statistics(self) -> LedgerStatistics:
-        """Return the counts."""
-        with self._commit_lock, self._state_lock:
-            state = self._state
-            return LedgerStatistics(
-                sum(len(stream.unallocated) for stream in state.streams.values()),
-                len(state.batches),
-                len(state.attempts),
-                self._blocks_added,
-                self._blocks_known,
-                self._driver_log.records,
-                self._driver_log.size_bytes,
-                self._driver_log.snapshots,
-                self._blocks_replicated,
-                sum(len(stream.kept or ()) for stream in state.streams.values()),
-                len(state.retained),
-                state.retained.size_bytes,
-            )
 
     def close(self) -> None:
         """Close the driver log. What the ledger knows can still be asked, but not changed."""

@@ -42,7 +42,7 @@ from penstock.tracker.errors import (
     ReceiverPickleError,
 )
 from penstock.tracker.places import CONTINUOUS
-from penstock.tracker.received_block_tracker import LedgerStatistics, ReceivedBlockTracker
+from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.tracker.receiver_tracking_info import (
     Listeners,
@@ -878,10 +878,6 @@ class ReceiverTracker:
     def last_allocated_ms(self) -> int:
         """Time of the last allocated batch, also of an earlier run; -1 before the first."""
         return self.ledger.last_allocated_ms
-
-    def statistics(self) -> LedgerStatistics:
-        """Return the ledger's counts."""
-        return self.ledger.statistics()
 
     def release_memory(self, time_ms: int, /) -> None:
         """Let the memory copies of a batch's blocks go, where the log has the blocks, too."""

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 
 from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
@@ -102,12 +101,12 @@ class Client:
         self._end: WireError | None = None  # set once, under the lock; then nothing is taken
         self._end_lock = threading.Lock()
         # The rest belongs to the client's thread.
-        self._state = ClientState.NEW
-        self._unanswered = UnansweredAsks()
+        self.state = ClientState.NEW
+        self.unanswered = UnansweredAsks()
         self._greetings = UnansweredAsks()
         self._unsent: deque[bytes] = deque(maxlen=_MOST_UNSENT)
         self._connection: Connection | None = None
-        self._connections = 0
+        self.connections = 0
         self._last_error: BaseException | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._stop: asyncio.Event
@@ -228,11 +227,7 @@ class Client:
     @property
     def is_connected(self) -> bool:
         """True while asks go out at once."""
-        return self._state is ClientState.READY
-
-    def statistics(self) -> ClientStatistics:
-        """Return how the client does; from any thread."""
-        return ClientStatistics(self._state, self._connections, len(self._unanswered))
+        return self.state is ClientState.READY
 
     # -- handing over to the thread ------------------------------------------------------------
 
@@ -260,12 +255,12 @@ class Client:
             return True
 
     def _take(self, items: Sequence[Ask | bytes | None]) -> None:
-        connection = self._connection if self._state is ClientState.READY else None
+        connection = self._connection if self.state is ClientState.READY else None
         for item in items:
             if item is None:
                 self._stop.set()
             elif isinstance(item, Ask):
-                self._unanswered.add(item)
+                self.unanswered.add(item)
                 self._watch(item.deadline_s)
                 if connection is not None:
                     connection.queue(item.frame)
@@ -293,9 +288,9 @@ class Client:
         """Nothing is taken any more; what has no answer fails; the owner hears of an error."""
         by_itself = self._end_with(end)
         final = self._end or end
-        self._state = self._state.to(ClientState.CLOSED)
+        self.state = self.state.to(ClientState.CLOSED)
         left = [item for item in self._submitted.close() if isinstance(item, Ask)]
-        for ask in self._unanswered.clear() + left:
+        for ask in self.unanswered.clear() + left:
             ask.future.set_exception(copy.copy(final))
         if not self._first_connected.done():
             self._first_connected.set_exception(final)
@@ -319,7 +314,7 @@ class Client:
     async def _stay_connected(self, loop: asyncio.AbstractEventLoop) -> None:
         lost_s = loop.time()
         backoff = Backoff(_FIRST_DELAY_S, _MAX_DELAY_S)
-        self._state = self._state.to(ClientState.CONNECTING)
+        self.state = self.state.to(ClientState.CONNECTING)
         while not self._stop.is_set():
             connected_s = loop.time()
             try:
@@ -398,13 +393,13 @@ class Client:
 
     def connection_authenticated(self, connection: Connection) -> None:
         self._connection = connection
-        self._connections += 1
+        self.connections += 1
         if not self._first_connected.done():
             self._ready()
             self._first_connected.set_result(None)
             return
         _logger.info("connected to %s again", self._peer)
-        self._state = self._state.to(ClientState.GREETING)
+        self.state = self.state.to(ClientState.GREETING)
         hellos = self._on_reconnect() if self._on_reconnect is not None else ()
         for message in hellos:
             ask = self._new_ask(message, self._options.ask_timeout_s)
@@ -418,7 +413,7 @@ class Client:
         self, connection: Connection, ask_id: int, kind: Kind, message: Message
     ) -> None:
         if kind is Kind.REPLY:
-            if (ask := self._unanswered.pop(ask_id)) is not None:
+            if (ask := self.unanswered.pop(ask_id)) is not None:
                 ask.future.set_result(message)
             elif (ask := self._greetings.pop(ask_id)) is not None:
                 self._greeted(ask, message)
@@ -432,8 +427,8 @@ class Client:
         self._connection = None
         self._greetings.clear()
         self._end_of_connection = error
-        if self._state in (ClientState.READY, ClientState.GREETING):
-            self._state = self._state.to(ClientState.CONNECTING)
+        if self.state in (ClientState.READY, ClientState.GREETING):
+            self.state = self.state.to(ClientState.CONNECTING)
             if error is not None:
                 self._last_error = error
                 # A connection that just broke is not worth a warning; one that misbehaved is.
@@ -453,10 +448,10 @@ class Client:
     def _ready(self) -> None:
         """Send again what has no answer, in its order, then what waited."""
         connection = self._connection
-        if connection is None or self._state is ClientState.CLOSED:
+        if connection is None or self.state is ClientState.CLOSED:
             return
-        self._state = self._state.to(ClientState.READY)
-        for ask in self._unanswered:
+        self.state = self.state.to(ClientState.READY)
+        for ask in self.unanswered:
             connection.queue(ask.frame)
         for frame in self._unsent:
             connection.queue(frame)
@@ -475,7 +470,7 @@ class Client:
     def _sweep(self) -> None:
         self._sweep_timer = None
         now_s = time.monotonic() + 0.001  # the loop's timers are that coarse
-        for ask in self._unanswered.expire(now_s):
+        for ask in self.unanswered.expire(now_s):
             name = type(ask.message).__name__
             ask.future.set_exception(
                 AskTimeoutError(self._peer, name, ask.timeout_s, self._describe())
@@ -486,14 +481,14 @@ class Client:
             self._connection.fail(
                 ConnectionLostError(self._peer, f"{name} was not answered by {self._peer} in time")
             )
-        for asks in (self._unanswered, self._greetings):
+        for asks in (self.unanswered, self._greetings):
             if (deadline_s := asks.next_deadline_s()) is not None:
                 self._watch(deadline_s)
 
     def _describe(self) -> str:
-        if self._state is ClientState.READY or self._last_error is None:
-            return self._state.value
-        return f"{self._state.value}; last: {self._last_error}"
+        if self.state is ClientState.READY or self._last_error is None:
+            return self.state.value
+        return f"{self.state.value}; last: {self._last_error}"
 
 
 class ClientState(enum.Enum):
@@ -523,21 +518,6 @@ _NEXT = {
     ClientState.READY: {ClientState.CONNECTING, ClientState.CLOSED},
     ClientState.CLOSED: {ClientState.CLOSED},
 }
-
-
-@dataclass(frozen=True)
-class ClientStatistics:
-    """How a client does.
-
-    Attributes:
-        state: Where it stands.
-        connections: How often it was connected and authenticated.
-        unanswered: Asks that wait for their answer now.
-    """
-
-    state: ClientState
-    connections: int
-    unanswered: int
 
 
 class Ask:

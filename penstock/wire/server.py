@@ -12,7 +12,6 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -117,25 +116,6 @@ class Peer:
         return f"<Peer {self._connection.peer}>"
 
 
-@dataclass(frozen=True)
-class ServerStatistics:
-    """Counts since the start, and how many there are now.
-
-    Attributes:
-        connections: Authenticated connections now.
-        unauthenticated: Connections now that have not proved themselves yet.
-        accepted: Connections that were authenticated.
-        refused: Connections that failed to authenticate, for whatever reason.
-        asks: Asks received.
-    """
-
-    connections: int
-    unauthenticated: int
-    accepted: int
-    refused: int
-    asks: int
-
-
 class Server:
     """Listens, authenticates, hands messages to a `Handler` and sends its answers."""
 
@@ -179,13 +159,11 @@ class Server:
         self._calls: Mailbox[Callable[[], None]] = Mailbox()
         self._stop_requested: asyncio.Event
         # The rest belongs to the loop's thread.
-        self._arrivals: Arrivals | None = None
+        self.arrivals: Arrivals | None = None
         self._unproved: set[Connection] = set()
-        self._peers: dict[Connection, Peer] = {}
+        self.peers: dict[Connection, Peer] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._accepted = 0
-        self._refused = 0
-        self._asks = 0
+        self.refused = 0
         # Refuses a secret that is too short, here and not later.
         ServerHandshake(self._secret, TRACKER)
 
@@ -248,16 +226,6 @@ class Server:
         """
         self._calls.put(function)
 
-    def statistics(self) -> ServerStatistics:
-        """Return the counts; from any thread, each by itself up to date."""
-        return ServerStatistics(
-            connections=len(self._peers),
-            unauthenticated=len(self._arrivals or ()),
-            accepted=self._accepted,
-            refused=self._refused,
-            asks=self._asks,
-        )
-
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self, started: Future[tuple[str, int]]) -> None:
@@ -290,7 +258,7 @@ class Server:
             ) from error
         host, port = sockets[0].getsockname()[:2]
         self._port = port
-        self._arrivals = arrivals = Arrivals(
+        self.arrivals = arrivals = Arrivals(
             connection,
             most=self.options.max_unauthenticated,
             timeout_s=self.options.authentication_timeout_s,
@@ -313,12 +281,12 @@ class Server:
             task.cancel()
         for connection in list(self._unproved):
             connection.close()
-        for connection in list(self._peers):
+        for connection in list(self.peers):
             connection.close()
         # Bounded: each connection lingers for so long at most and is aborted then.
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=1.0)
-        while self._peers or self._unproved:
+        while self.peers or self._unproved:
             await asyncio.sleep(0.005)
 
     def _run_calls(self, calls: list[Callable[[], None]]) -> None:
@@ -338,13 +306,12 @@ class Server:
 
     def connection_authenticated(self, connection: Connection) -> None:
         self._proved_or_over(connection)
-        self._accepted += 1
-        self._peers[connection] = connection.context = Peer(
+        self.peers[connection] = connection.context = Peer(
             connection, self.call, self.options.max_frame_bytes
         )
 
     def connection_closed(self, connection: Connection, error: WireError | None) -> None:
-        peer = self._peers.pop(connection, None)
+        peer = self.peers.pop(connection, None)
         if peer is None:
             self._proved_or_over(connection)
             if error is not None:
@@ -363,13 +330,13 @@ class Server:
             )
 
     def _proved_or_over(self, connection: Connection) -> None:
-        if self._arrivals is not None and connection in self._unproved:
+        if self.arrivals is not None and connection in self._unproved:
             self._unproved.remove(connection)
-            self._arrivals.remove(connection.context)
+            self.arrivals.remove(connection.context)
             connection.context = None
 
     def _refuse(self, peer: str, reason: str) -> None:
-        self._refused += 1
+        self.refused += 1
         self._limited_log.log(f"refused a connection from {peer}: {reason}", like="")
 
     def frame_received(
@@ -379,7 +346,6 @@ class Server:
             return  # this end never asks; an answer to nothing changes nothing
         is_ask = kind is Kind.ASK
         if is_ask:
-            self._asks += 1
             connection.pending_asks += 1
             if connection.pending_asks >= self.options.max_pending_asks:
                 connection.pause_reading()

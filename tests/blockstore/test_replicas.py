@@ -42,7 +42,6 @@ from penstock.blockstore.reader import parse_block
 from penstock.blockstore.replicator import (
     IllegalStateError,
     PeerLink,
-    ReplicationStatistics,
     Replicator,
 )
 from penstock.blockstore.store import BlockStoreOptions
@@ -391,7 +390,7 @@ def test_a_block_is_stored_when_the_other_host_has_it_too(tmp_path: Path, other:
         assert records_of(lost) == [b"a", b"b"]
         access = BlockAccess({"other": other.address}, ApplicationLink(SECRET))
         assert len(fetch_from_host(lost, access)) == info.num_bytes
-        assert copies.statistics() == ReplicationStatistics(copied=1, alone=0, switches=1)
+        assert (copies.copied, copies.left_alone, copies.switches) == (1, 0, 1)
 
 
 def test_the_next_host_takes_over_and_no_path_leads_to_another_block(
@@ -408,7 +407,7 @@ def test_the_next_host_takes_over_and_no_path_leads_to_another_block(
         places = [(info.replicas[0].segment.offset, info.replicas[0].sequence) for info in infos]
         assert places[:3] == places[3:]
         assert len({info.replicas[0].segment.folder for info in infos}) == 2
-        assert copies.statistics() == ReplicationStatistics(copied=6, alone=0, switches=2)
+        assert (copies.copied, copies.left_alone, copies.switches) == (6, 0, 2)
     assert driver.errors == []
 
 
@@ -462,7 +461,7 @@ def test_a_block_whose_way_was_cut_is_sent_again_and_is_there_once(
     with store_of(tmp_path, Driver(other)) as (store, copies):
         infos = [put(store, n, found) for n, found in enumerate(records)]
         assert [records_of(copy_of(info)) for info in infos] == records
-        assert copies.statistics() == ReplicationStatistics(copied=3, alone=0, switches=2)
+        assert (copies.copied, copies.left_alone, copies.switches) == (3, 0, 2)
     assert relay.connections == 2
     assert len(other.payloads()) == 3
     relay.close()
@@ -477,7 +476,7 @@ def test_without_another_host_blocks_go_on_with_one_copy_and_nobody_is_told(
         infos = [put(store, n, [b"x"]) for n in range(3)]
         assert [info.replicas for info in infos] == [()] * 3
         assert records_of(infos[2]) == [b"x"]
-        assert copies.statistics() == ReplicationStatistics(copied=0, alone=3, switches=0)
+        assert (copies.copied, copies.left_alone, copies.switches) == (0, 3, 0)
     assert driver.errors == []
 
 
@@ -492,7 +491,7 @@ def test_when_the_last_other_host_is_lost_that_is_told_once_until_one_is_back(
         (error,) = driver.errors
         assert isinstance(error, PenstockError)
         assert "on the receiver's host only" in str(error)
-        assert copies.statistics().alone == 3
+        assert copies.left_alone == 3
         # The pause until it looks again is over.
         driver.hosts = [third]
         copies._look_at_s = 0.0
@@ -545,12 +544,12 @@ def test_a_host_whose_disk_is_full_is_not_announced_again_before_it_has_a_block(
             until(is_linked)  # It answers, and has room for nothing.
         assert len(driver.errors) == 1
         assert said() == []
-        assert copies.statistics().switches == 0
+        assert copies.switches == 0
         is_full = False
         until(is_linked)
         assert copy(4) is not None
         assert said() == ["stream 3: blocks are copied to another host again"]
-        assert copies.statistics().switches == 1
+        assert copies.switches == 1
     finally:
         copies.close()
 
@@ -625,7 +624,7 @@ def test_a_block_whose_copy_failed_is_copied_when_it_is_put_again(
             store.put(block)
         info = store.put(block)
         assert records_of(copy_of(info)) == [b"x"]
-        assert copies.statistics() == ReplicationStatistics(copied=1, alone=0, switches=1)
+        assert (copies.copied, copies.left_alone, copies.switches) == (1, 0, 1)
 
 
 def test_who_waits_for_a_driver_that_is_out_of_reach_is_freed_by_the_end(tmp_path: Path) -> None:

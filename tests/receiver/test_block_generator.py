@@ -703,8 +703,7 @@ def test_a_rate_that_changes_often_costs_no_permits(make):
     for number in range(200):
         bench.generator.store(b"x")
         bench.generator.update_rate(1000 + number % 2)
-    found = limiter.statistics()
-    assert (found.permits, found.permits_out) == (200, 0)
+    assert (limiter.permits, limiter.permits_out) == (200, 0)
     # What was saved up is there for the next.
     assert limiter.lease(800, 0.0, in_hand=800) == 800
 
@@ -997,7 +996,7 @@ def test_permits_of_what_entered_no_block_are_given_back_I8(make):
     many = [b"z" * 1000] * 400
     with pytest.raises(RecordTooLargeError, match="400 records with one position"):
         bench.generator.store(many, position=2)
-    assert limiter.statistics().permits == 0
+    assert limiter.permits == 0
 
 
 def test_full_memory_makes_store_wait_and_go_on_when_there_is_room(tmp_path):
@@ -1503,7 +1502,7 @@ def test_what_waits_for_the_byte_rate_at_a_stop_is_stored_and_no_error_says_othe
 
     thread = threading.Thread(target=feed)
     thread.start()
-    while bench.limiter.statistics().waiting == 0:
+    while bench.limiter.waiting == 0:
         time.sleep(0.01)
     records = bench.finish()
     thread.join(WAIT_S)
@@ -1520,13 +1519,13 @@ def test_what_waits_for_the_byte_rate_as_its_start_ends_goes_on_and_is_charged(
     door = bench.generator.open_door()
     thread = threading.Thread(target=door.store, args=(b"x" * 1000, 7), daemon=True)
     thread.start()
-    until(lambda: bench.limiter.statistics().waiting == 1)
+    until(lambda: bench.limiter.waiting == 1)
     thread.join(0.2)
     assert thread.is_alive(), "the start goes on, and so it waits"
     getattr(door, end)()
     thread.join(WAIT_S)
     assert not thread.is_alive()
-    assert bench.limiter.statistics().bytes_charged == 1000
+    assert bench.limiter.bytes_charged == 1000
     assert not bench.limiter.passes_soon
     assert bench.finish() == [b"x" * 1000]
 
@@ -1544,7 +1543,7 @@ def test_a_callback_that_stores_while_another_thread_waits_for_the_rate_gets_an_
     bench.generator.pause()
     waiting = threading.Thread(target=bench.generator.store, args=(b"c",), daemon=True)
     waiting.start()
-    until(lambda: bench.limiter.statistics().waiting == 1)
+    until(lambda: bench.limiter.waiting == 1)
     bench.driver.open.set()
     until(lambda: bench.errors)
     assert "called by an acknowledgement callback" in str(bench.errors[0][1])
@@ -1562,7 +1561,7 @@ def test_a_door_that_is_shut_gives_back_what_it_leased(make):
     door = bench.generator.open_door()
     door.store(b"x")
     door.close()
-    assert limiter.statistics().permits_out == 0
+    assert limiter.permits_out == 0
     assert limiter.lease(999, 0.0, in_hand=999) == 999
 
 

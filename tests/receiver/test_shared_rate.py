@@ -207,8 +207,8 @@ def test_what_was_leased_and_has_not_passed_goes_back_to_the_receivers_own_limit
     server.kill()
     limiter.shared = share_of(place_of(server))
     assert limiter.lease(100, 0, in_hand=100) == 0
-    assert limiter.statistics().permits == 0
-    assert limiter.statistics().permits_out == 0
+    assert limiter.permits == 0
+    assert limiter.permits_out == 0
 
 
 # -- a server that does not answer -----------------------------------------------------------
@@ -277,7 +277,7 @@ def test_stop_ends_the_wait_for_a_dead_server(server: RedisServer) -> None:
     thread = threading.Thread(target=store)
     thread.start()
     assert errors.is_told.wait(WAIT_S)
-    assert limiter.statistics().waiting == 1
+    assert limiter.waiting == 1
     limiter.stop()
     thread.join(WAIT_S)
     assert not limiter.passes_soon

@@ -67,7 +67,7 @@ def make_history(sc: Any, folder: Path) -> Path:
 
 def retained(folder: Path) -> int:
     ledger = ReceivedBlockTracker.read(str(folder / "receivedBlockMetadata"))
-    return ledger.statistics().segments_retained
+    return len(ledger._state.retained)
 
 
 def numbers(folder: Path) -> dict[str, int]:

@@ -769,7 +769,7 @@ def test_i4_what_an_ended_attempt_left_is_deleted_by_the_block_server_of_its_hos
         assert tracker.block_access.servers == {"127.0.0.1": ("127.0.0.1", 4711)}
         tracker.cleanup_old_blocks_and_batches(21)
         assert server.next_message() == ReleaseBlocks((name,), ((f"/log/0-{name}", 2),))
-        assert tracker.statistics().attempts == 1
+        assert len(tracker.ledger.attempts) == 1
         second.fail()
         tracker.stop(timeout_s=0)
         assert server.next_message() == StopBlockServer(remove_files=True)

@@ -118,7 +118,7 @@ def test_segments_of_more_bytes_than_the_bound_go(tmp_path: Path) -> None:
     program = Program(tmp_path, Retention(None, 2 * 1064))
     program.register()
     assert segments(program.batches(5)) == [1, 2]
-    assert program.ledger.statistics().bytes_retained == 3 * 1064, "the last is newer than that"
+    assert program.ledger._state.retained.size_bytes == 3 * 1064, "the last is newer than that"
 
 
 @pytest.mark.parametrize("snapshots", [True, False])
@@ -155,7 +155,7 @@ def test_batches_that_a_killed_driver_had_processed_are_retained_too(tmp_path: P
     # A program without a checkpoint: it begins anew.
     assert program.ledger.return_unfinished_batches() == 0
     for _ in range(2):
-        assert program.ledger.statistics().segments_retained == 1
+        assert len(program.ledger._state.retained) == 1
         assert segments(program.ledger.cleanup_old_batches(0)) == []
         program.open_again(Retention(HOUR_MS))
 
@@ -213,7 +213,7 @@ def test_blocks_that_wait_or_have_a_batch_are_named_with_what_is_retained(tmp_pa
     program.ledger.allocate_blocks_to_batch(6000)
     program.ledger.cleanup_old_batches(6001)
     assert program.ledger.logged_segments(0) == found
-    assert program.ledger.statistics().bytes_retained == sum(one.size_bytes for one in found)
+    assert program.ledger._state.retained.size_bytes == sum(one.size_bytes for one in found)
 
 
 @given(st.permutations(range(12)), st.integers(0, 12))

@@ -41,16 +41,17 @@ def test_neither_objects_nor_the_driver_log_grow_with_time_I7(tmp_path: Path) ->
             day.batches(BATCHES)
             # An attempt ends when its job and its connection are both known to be over.
             end_s = time.monotonic() + WAIT_S
-            while day.tracker.statistics().attempts > RECEIVERS:
+            while len(day.tracker.ledger.attempts) > RECEIVERS:
                 assert time.monotonic() < end_s, "ended attempts are not forgotten"
                 day.batches(1)
             gc.collect()
             objects.append(sys.getallocatedblocks())
-        statistics = day.tracker.statistics()
-        assert statistics.blocks_added == day.blocks >= 3 * BATCHES * BLOCKS
-        assert statistics.unallocated_blocks == 0
-        assert statistics.batches <= REMEMBERED + 1
-        assert statistics.snapshots >= 3
+        ledger = day.tracker.ledger
+        added = sum(ledger.received(stream)[1] for stream in range(RECEIVERS))
+        assert added == day.blocks >= 3 * BATCHES * BLOCKS
+        assert not ledger.has_unallocated_blocks
+        assert len(ledger.batch_times_ms) <= REMEMBERED + 1
+        assert ledger._driver_log.snapshots >= 3
     # Each third of the time has thousands of blocks, and each block is several objects.
     assert objects[2] - objects[1] < BATCHES * BLOCKS // 2, objects
     assert day.most_log_files <= 4, day.most_log_files

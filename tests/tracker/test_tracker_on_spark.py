@@ -111,8 +111,8 @@ def test_records_arrive_and_nothing_is_lost_or_doubled_when_the_worker_is_killed
         for kill in (True, True, False):
             events.until("started")
             pid = pid_of(events.until("error"))
-            before = tracker.statistics().blocks_added
-            wait_for(lambda before=before: tracker.statistics().blocks_added > before + 2)
+            before = tracker.ledger.received(0)[1]
+            wait_for(lambda before=before: tracker.ledger.received(0)[1] > before + 2)
             if kill:
                 batch()
                 os.kill(pid, signal.SIGKILL)

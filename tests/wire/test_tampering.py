@@ -159,10 +159,10 @@ def test_what_somebody_in_between_does_to_a_connection_ends_it_unheard_and_anoth
     assert [answer.result(WAIT_S) for answer in answers] == [Ok()] * 5
     # A frame that is left out is missed at the next.
     end_s = time.monotonic() + WAIT_S
-    while client.statistics().connections < 2 and time.monotonic() < end_s:
+    while client.connections < 2 and time.monotonic() < end_s:
         assert client.ask(asked[0]) == Ok()
         threading.Event().wait(0.02)
-    assert client.statistics().connections == 2
+    assert client.connections == 2
     assert set(talkative.messages()) == set(asked)
     assert set(heard) <= {UpdateRateLimit(number, 1.0) for number in range(5)}
     told = [r for r in caplog.records if "is not what it sent" in r.getMessage()]
@@ -187,7 +187,7 @@ def test_a_frame_whose_length_was_changed_does_not_swallow_all_that_follows(
     asked = [DeregisterReceiver(number, "attempt", "", "") for number in range(5)]
     answers = [client.ask_async(ask) for ask in asked]
     assert [answer.result(WAIT_S) for answer in answers] == [Ok()] * 5
-    assert client.statistics().connections == 2
+    assert client.connections == 2
     assert set(talkative.messages()) == set(asked)
     assert "was not whole after" in caplog.text
 

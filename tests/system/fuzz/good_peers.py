@@ -105,7 +105,7 @@ class GoodPeers:
                 number += 1
                 self.added += 1
             # One connection carried it all: it was never cut.
-            assert client.statistics().connections == 1
+            assert client.connections == 1
 
     def _block(self, number: int) -> ReceivedBlockInfo:
         like, _ = self._application.blocks[0]
