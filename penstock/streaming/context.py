@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
@@ -70,7 +70,7 @@ from penstock.streaming.recovery import (
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.threads import OwnedThread
-from penstock.tracker import ReceivedBlockTracker
+from penstock.tracker import ReceivedBlockTracker, share_of
 from penstock.wal import EncryptionKey, is_on_objects
 
 if TYPE_CHECKING:
@@ -601,12 +601,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         tasks = sum(node.continuous.parallelism for node in receivers if node.continuous)
         check_application(
             self._sc,
-            [
-                node.receiver
-                for node in receivers
-                if node.leads or not node.siblings
-                for _ in range(node.receivers)
-            ],
+            list(_with_tasks(receivers, settings.receivers_per_slot)),
             HostedReceivers.running_in(self._sc),
             settings,
             needed_modules(requires, settings, directory, encryption),
@@ -858,3 +853,12 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         if engine is not None:
             engine.leave_logs()
         self.stop(stopSparkContext=False, stopGraceFully=graceful)
+
+
+def _with_tasks(nodes: Iterable[ReceiverInputDStream], per_slot: int) -> Iterator[Receiver]:
+    """Yield the receivers that hold tasks at first: of those that share slots all there may be."""
+    for node in nodes:
+        if not node.siblings or share_of(node.receiver, per_slot) < 1:
+            yield node.receiver
+        elif node.leads:
+            yield from [node.receiver] * node.receivers

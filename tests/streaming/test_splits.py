@@ -22,7 +22,7 @@ from penstock.receiver import (
     receiver,
 )
 from penstock.receiver.splits import check_splits, names_of, position_of_splits
-from penstock.streaming import FunctionSink, StreamGraphError, StreamingContext
+from penstock.streaming import FunctionSink, NotEnoughCoresError, StreamGraphError, StreamingContext
 from penstock.testing import run_receiver
 
 
@@ -199,6 +199,16 @@ def test_a_stream_of_several_receivers_has_a_name_and_members(
     with pytest.raises(StreamGraphError, match="no stream 'Queues'"):
         ssc.splitStream("Queues")
     ssc.rateGroup("100/second", stream.members)
+
+
+def test_receivers_that_may_share_tasks_have_room_before_they_start(
+    ssc: StreamingContext,
+) -> None:
+    source = Queues()
+    source.slots = 0.5
+    ssc.receiverStream(source, numReceivers=1, maxReceivers=100).pprint()
+    with pytest.raises(NotEnoughCoresError, match=r"50 task\(s\) that receivers share"):
+        ssc.start()
 
 
 def test_one_of_several_receivers_has_no_continuous_function(ssc: StreamingContext) -> None:
