@@ -196,10 +196,15 @@ class FileSink(Sink):
         """Write and sync the file."""
         if not batches:
             return
-        with open(self._unfinished(epoch), "wb") as file:
-            _WRITERS[self._format](file, batches)
-            file.flush()
-            os.fsync(file.fileno())
+        path = self._unfinished(epoch)
+        try:
+            with open(path, "wb") as file:
+                _WRITERS[self._format](file, batches)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = path  # A disk that is full does not say which.
+            raise
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
         """Give the file its name."""

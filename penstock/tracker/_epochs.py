@@ -17,7 +17,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec import structs
@@ -133,7 +133,7 @@ class EpochStatus:
     late: int = 0
     watermark_ms: int | None = None
     failed: int = 0
-    last_error: str = ""
+    last_error: str = field(default="", repr=False)
 
     @property
     def waits_for(self) -> str:

@@ -9,6 +9,8 @@ import json
 import math
 import os
 import pickle
+import re
+import resource
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -293,6 +295,24 @@ def test_a_folder_without_hard_links_is_refused_at_once(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "link", refuse)
     with pytest.raises(SinkError, match=r"no hard links .*use a folder on another one"):
         opened(FileSink(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl"])
+def test_a_disk_that_is_full_within_an_epoch_is_an_error_that_names_the_file(
+    tmp_path: Path, form: Any
+) -> None:
+    sink = FileSink(tmp_path, form)
+    sink.open(SOURCE, 0)
+    rows = [pa.RecordBatch.from_pydict({"n": range(100_000)})]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(OSError, match=re.escape(f"large: '{tmp_path}/.part-{SOURCE}")):
+            sink.prepare(epoch(0), rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    sink.open(SOURCE, 0)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -397,6 +397,21 @@ def test_a_drain_that_takes_long_says_at_once_what_it_waits_for(
     )
 
 
+def test_a_stream_is_drained_also_while_the_one_before_it_is_stuck(tmp_path: Path) -> None:
+    driver, (task,) = started(Case(tmp_path, 2))
+    ended: list[bool] = []
+
+    class Stuck:
+        def drain(self, end_s: float) -> bool:
+            ended.append(any(isinstance(message, EndEpoch) for message in task.inbox))
+            return False
+
+    streams: Any = ContinuousStreams.__new__(ContinuousStreams)
+    streams._streams = {0: Stuck(), 1: driver.epochs}
+    assert not streams.drain(0.0)
+    assert ended[-1]
+
+
 def test_what_was_drained_is_not_committed_once_more(tmp_path: Path) -> None:
     case = Case(tmp_path, 2)
     driver, (task,) = started(case)
