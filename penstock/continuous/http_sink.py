@@ -2,15 +2,16 @@
 
 What must hold:
 
-- *Once.* A part of an epoch is one request, whose key is `Epoch.name`. An `HttpReceiver` has the
-  keys of its last requests in its stream's position, which is durable with their records or not at
-  all: a part that is sent again is answered, and not stored again. Only parts of the last epoch
-  are, so that the 10,000 keys that are remembered are more than enough.
+- *Once.* A part of an epoch is one request, whose key is `Epoch.name`; a large one several, whose
+  keys are numbered. An `HttpReceiver` has the keys of its last requests in its stream's position,
+  which is durable with their records or not at all: a part that is sent again is answered, and not
+  stored again. Only parts of the last epoch are, so that the 10,000 keys that are remembered are
+  more than enough.
 - *Durable.* It answers when the records are in the driver log of its program (I1), and no sooner
   does `commit` return.
 - *The first one counts.* To a key that came with another body it answers with 422, once what came
   first is durable: an attempt that was killed had sent it, and the function returns something else
-  each time. That is the part's output.
+  each time. That is the part's output. (Of several requests some may be of either attempt.)
 - *Order.* Parts with the same number come in order, as each waits for the answer to the one before.
   All records of a request are in one block.
 - *Held back.* While the stream is held, or its receiver starts again, the part is sent again, for a
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -40,6 +41,8 @@ _AGAIN_S = 0.5
 _THERE = (200, 201, 202, 204, 422)
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 _SHOWN = 500
+_MOST_BYTES = 4 << 20
+"""Of a request: a receiver takes 16 MiB, in one block. An epoch of what has waited is larger."""
 
 
 class PartNotTakenError(PenstockError):
@@ -78,18 +81,16 @@ class HttpSink(Sink):
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
         """Send the part until it is stored."""
-        body = b"".join(row + b"\n" for batch in batches for row in json_rows(batch))
-        if not body:
-            return
         end_s = time.monotonic() + _WAIT_S
-        while (why := self._send(epoch, body)) is not None:
-            if time.monotonic() > end_s - _AGAIN_S:
-                raise PartNotTakenError(
-                    f"{self._url} did not take {epoch.name} within {_WAIT_S:g} s: {why}"
-                )
-            time.sleep(_AGAIN_S)
+        for number, body in enumerate(_bodies(batches)):
+            key = f"{epoch.name}-{number}" if number else epoch.name
+            while (why := self._send(key, body)) is not None:
+                if time.monotonic() > end_s - _AGAIN_S:
+                    told = f"{self._url} did not take {key} within {_WAIT_S:g} s: {why}"
+                    raise PartNotTakenError(told)
+                time.sleep(_AGAIN_S)
 
-    def _send(self, epoch: Epoch, body: bytes) -> str | None:
+    def _send(self, key: str, body: bytes) -> str | None:
         """Send it once; return why it may not be there, and may be soon.
 
         Raises:
@@ -97,7 +98,7 @@ class HttpSink(Sink):
         """
         connection = self._connection
         assert connection is not None
-        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": epoch.name}
+        headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
@@ -115,13 +116,27 @@ class HttpSink(Sink):
         if answer.status in _PASSING:
             return why
         raise SinkError(
-            f"{self._url} refuses {epoch.name}, of {len(body)} bytes, for good: {why}. Give the "
-            "stream an address and token that its server takes, and shorter epochs or a server "
-            "that takes larger requests (maxBody, spark.penstock.block.maxSize) where it is too "
-            "large"
+            f"{self._url} refuses {key}, of {len(body)} bytes, for good: {why}. Give the sink an "
+            "address and token that its server takes; that must take requests of "
+            f"{_MOST_BYTES >> 20} MiB, or of one row (maxBody, spark.penstock.block.maxSize)"
         )
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
+
+
+def _bodies(batches: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield rows as JSON lines, of the same rows always the same."""
+    rows: list[bytes] = []
+    size = 0
+    for batch in batches:
+        for row in json_rows(batch):
+            if rows and size + len(row) >= _MOST_BYTES:
+                yield b"".join(rows)
+                rows, size = [], 0
+            rows.append(row + b"\n")
+            size += len(rows[-1])
+    if rows:
+        yield b"".join(rows)

@@ -80,6 +80,16 @@ def test_what_was_sent_first_counts_and_comes_back_when_it_is_durable() -> None:
         assert numbers_of(running.records) == [1, 2, 4]
 
 
+def test_a_large_part_is_several_requests_which_are_stored_once_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_sink, "_MOST_BYTES", 20)
+    with serving(maxBody=20) as (running, address):
+        for _ in range(2):
+            opened(address).commit(Epoch(SOURCE, 0, 0, ATTEMPT), rows(*range(5)) + rows(5, 6, 7))
+        assert numbers_of(running.records) == list(range(8))
+
+
 def test_a_server_that_is_away_or_busy_is_asked_again_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
