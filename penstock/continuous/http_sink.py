@@ -105,13 +105,13 @@ class HttpSink(Sink):
             connection.request("POST", self._path, body, headers)
             answer = connection.getresponse()
             text = answer.read(_SHOWN).decode(errors="replace")
-            answer.close()
+            if not answer.isclosed():
+                connection.close()  # There is more, which is not that of the next request.
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             return f"{type(error).__name__}: {error}"
         if answer.status in _THERE:
             return None
-        connection.close()
         why = f"{answer.status}: {text}"
         if answer.status in _PASSING:
             return why

@@ -100,25 +100,35 @@ def test_a_server_that_is_away_or_busy_is_asked_again_for_a_while(
         patched.setattr(http_sink, "_WAIT_S", 0.1)
         with pytest.raises(PartNotTakenError, match=r"did not take a+-0+-0000 .*refused"):
             opened(url).commit(epoch, rows(1))
-    answers = iter([503, 500, 204])
+    answers = iter([503, 500, 200, 200])
     asked = []
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_POST(self) -> None:
             length = int(self.headers["Content-Length"])
             told = (self.path, self.headers["Idempotency-Key"], self.headers["Authorization"])
             asked.append((*told, self.rfile.read(length)))
             self.send_response(next(answers))
+            self.send_header("Content-Length", "2000")
             self.end_headers()
+            self.wfile.write(b"x" * 2000)
 
         def log_message(self, *_: Any) -> None: ...
 
     with HTTPServer(("127.0.0.1", port), Handler) as server, ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.serve_forever, 0.01)
-        opened(f"{url}/a?b=c", token="secret").commit(epoch, rows(1))
-        server.shutdown()
+        try:
+            sink = opened(f"{url}/a?b=c", token="secret")
+            sink.commit(epoch, rows(1))
+            # What is left of a long answer is not taken for the next one.
+            monkeypatch.setattr(http_sink, "_AGAIN_S", HANG_S)
+            sink.commit(epoch, rows(1))
+        finally:
+            server.shutdown()
         serving.result(HANG_S)
-    assert asked == [("/a?b=c", epoch.name, "Bearer secret", b'{"n": 1}\n')] * 3
+    assert asked == [("/a?b=c", epoch.name, "Bearer secret", b'{"n": 1}\n')] * 4
 
 
 @pytest.mark.parametrize(
