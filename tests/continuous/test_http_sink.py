@@ -119,13 +119,14 @@ def test_a_server_that_is_away_or_busy_is_asked_again_for_a_while(
 
     with HTTPServer(("127.0.0.1", port), Handler) as server, ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.serve_forever, 0.01)
+        sink = opened(f"{url}/a?b=c", token="secret")
         try:
-            sink = opened(f"{url}/a?b=c", token="secret")
             sink.commit(epoch, rows(1))
             # What is left of a long answer is not taken for the next one.
             monkeypatch.setattr(http_sink, "_AGAIN_S", HANG_S)
             sink.commit(epoch, rows(1))
         finally:
+            sink.close()  # Else the server has its connection still.
             server.shutdown()
         serving.result(HANG_S)
     assert asked == [("/a?b=c", epoch.name, "Bearer secret", b'{"n": 1}\n')] * 4

@@ -858,8 +858,12 @@ def test_it_says_what_each_task_waits_for_and_how_old_its_epoch_is(
     look()
     run(second)
     look()
-    epochs.launched(1, attempt_name(3))
+    third = Task(driver, 1)
+    look()
+    third.subscribe()
     says(second, "the sink")  # It is replaced.
+    case.add(2)
+    epochs.push()
     look()
     epochs.stop()
     look()
@@ -874,7 +878,8 @@ def test_it_says_what_each_task_waits_for_and_how_old_its_epoch_is(
         (("other tasks", "the file of its state"), 80),
         (("the source", "the source"), None),
         (("the source", "its start"), None),
-        ((), None),
+        (("the source", "the source"), 10),
+        ((), 20),
     ]
 
 
