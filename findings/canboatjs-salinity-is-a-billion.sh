@@ -6,7 +6,8 @@
 # The field's type FLOAT is known to the definitions that it carries and to none of its readers. An exponent is 1 and
 # as many times 0.002 as the message says; here 1 is added before the product is taken. Hours and minutes of
 # a negative duration are each rounded down. nmea2000 2026.10.3 (Python), which takes the same definitions, is given
-# the same frames; its salinity is a thousandth, and the unit beside it is ppt all the same. Seen (PGN 130321, 127513 and 129033, in fast packets of two to four frames or one frame):
+# the same frames; its salinity is a thousandth, and the unit beside it is ppt all the same. Seen (PGN 130321, 127513
+# and 129033, in fast packets of two to four frames or one frame):
 #
 #   salinity 35 ppt: canboatjs 1108082688, nmea2000 0.035
 #   salinity 0 ppt: canboatjs 0, nmea2000 0.0

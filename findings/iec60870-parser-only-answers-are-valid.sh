@@ -4,7 +4,7 @@
 #
 # A frame has the number of the frame itself, and how many of the other side's frames have been received.
 # `T104Session` demands that the second number goes up by one with each frame: a station that reports,
-# and is asked nothing, does not count up. The first number is not looked at, so that a frame which is lost is not missed.
+# and is asked nothing, does not count up. The first number is not looked at, so that a lost frame is not missed.
 # Of a single point (type 1) the lowest bit is the value and the upper four say what it is worth; the
 # octet is given as the value. lib60870's bindings (c104) tell them apart. Seen (reports of a switch that is on):
 #

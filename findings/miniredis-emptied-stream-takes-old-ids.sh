@@ -49,8 +49,7 @@ END
 {
     go mod init finding
     go get github.com/alicebob/miniredis/v2@v2.40.0
-    go mod tidy
-    go build -o server .
+    go build -mod=mod -o server .
 } > log 2>&1 || { tail -n 20 log; exit 1; }
 cat > look.py <<'END'
 import subprocess

@@ -4,7 +4,8 @@
 #
 # A STRING2 of CIP (code D5) has two bytes for each character, and in front how many characters there are. It
 # is written so, and read as if the count were of bytes. Of an odd number of characters a DataError is raised; of
-# an even one nothing is. STRINGN with two bytes for each is read in full. Seen (as a field `name` before a UINT `count`):
+# an even one nothing is. STRINGN with two bytes for each is read in full. Seen (as a field `name` before
+# a UINT `count`):
 #
 #   STRING2 'pump', 7: name 'pu', count 109
 #   STRING2 'tank', 7: name 'ta', count 110
