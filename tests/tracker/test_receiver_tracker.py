@@ -680,6 +680,9 @@ def test_i4_what_an_ended_attempt_had_in_a_log_of_several_is_let_go_by_who_write
             tracker.allocate_blocks_to_batch(10 + n)
         ended.fail()
         assert cluster.next_attempt().launch.stream_id == 0
+        # Its connection may be seen to end after its job; until then it is not over.
+        attempt_of = tracker.ledger._state.attempts
+        await_that("the attempt is over", lambda: attempt_of[name].ended, WAIT_S)
         tracker.cleanup_old_blocks_and_batches(11)
         assert living.next_message() == CleanupOldBlocks((), ((f"{log}/0-{name}", 1),))
         tracker.cleanup_old_blocks_and_batches(12)
