@@ -26,12 +26,12 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.rates`: how fast each receiver may be: whose limit holds, groups, estimators.
 * `penstock.host`: what runs receivers, no matter who takes their blocks: checks, durability, start,
   end.
+* `penstock.listeners`: what a program implements to be told of receivers and batches; the events.
+* `penstock.monitor`: what somebody sees of a running program from outside.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
 * `penstock.sql`: `ReceiverHost`, and received records as a source of Structured Streaming.
 * `penstock.replay`: reading again what the logs of a `StreamingContext` have.
 * `penstock.sources`: receivers and streams that come with the project.
-* `penstock.monitor`: what somebody sees of a running program from outside. The start of a context
-  begins it, and nothing else knows of it.
 
 Beside them stand:
 
