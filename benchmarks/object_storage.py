@@ -158,7 +158,6 @@ def block_store(bench: Bench, root: str, receivers: int, interval_s: float) -> I
                 host="here",
                 log_folder=f"{log.folder}/{number}-{attempt}",
                 host_folder=f"{bench.folder}/{number}-{attempt}",
-                memory_name=f"benchmark-{attempt}",
                 options=BlockStoreOptions(memory_bytes=(1 << 30) // receivers),
                 process_log=log,
             )

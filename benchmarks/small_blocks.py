@@ -61,7 +61,6 @@ def main() -> None:
             attempt="0" * 32,
             host="here",
             log_folder=f"{folder}/log",
-            memory_name="benchmark",
             options=BlockStoreOptions(memory_dir=folder, memory_bytes=1 << 30),
         )
         conf = SparkConf().set("spark.ui.showConsoleProgress", "false")

@@ -79,16 +79,14 @@ class SimulatedDay:
             self._cluster,
             {number: (Source(), f"Source [{number}]") for number in range(receivers)},
             Settings(),
-            application_id="app",
             ledger=open_ledger(
                 range(receivers),
                 self.log_folder,
                 Settings(),
                 sync="none",
-                owner="app",
                 clock=self._clock,
             ),
-            logs=BlockLogs(os.path.join(folder, "receivedData"), "none"),
+            logs=BlockLogs(os.path.join(folder, "receivedData"), "none", application_id="app"),
             events=Events(),
             clock=self._clock,
         )

@@ -56,14 +56,11 @@ class Stored:
 
     def __init__(self, folder, memory_folder, limiter):
         attempt = uuid.uuid4().hex
-        name = f"limiter-{attempt}"
-        self.arena = os.path.join(memory_folder, name)
         self.block_store = BlockStore(
             stream_id=0,
             attempt=attempt,
             host="localhost",
             log_folder=os.path.join(folder, attempt),
-            memory_name=name,
             options=BlockStoreOptions(
                 memory_dir=memory_folder,
                 memory_bytes=256 << 20,
@@ -89,7 +86,7 @@ class Stored:
     def __exit__(self, *_):
         self.generator.stop(20)
         self.block_store.close()
-        os.unlink(self.arena)
+        os.unlink(self.block_store.memory_path)
 
 
 def store_seconds(folder, memory_folder, limiter):

@@ -127,16 +127,14 @@ def main():
         cluster,
         {number: (Source(), f"Source [{number}]") for number in range(RECEIVERS)},
         Settings(),
-        application_id="app",
         ledger=open_ledger(
             range(RECEIVERS),
             os.path.join(folder, "receivedBlockMetadata"),
             Settings(),
             sync="always",
-            owner="app",
             clock=SystemClock(),
         ),
-        logs=BlockLogs(os.path.join(folder, "receivedData"), "always"),
+        logs=BlockLogs(os.path.join(folder, "receivedData"), "always", application_id="app"),
         events=Events(),
     )
     tracker.start()

@@ -73,20 +73,24 @@ class BlockStoreOptions:
     Attributes:
         memory_dir: Folder of a memory file system.
         memory_bytes: Capacity of the arena.
+        memory_prefix: What its file's name begins with; the attempt's follows.
         block_max_bytes: Size of a slot, and so of a block.
         log: How the log is written.
         use_memory: The storage level asks for a copy in memory.
         use_disk: The storage level asks for a copy in the log.
         compression: How blocks are compressed in a log on HDFS: ``lz4``, ``zstd``; None: not.
+        encryption: Encrypts blocks in memory and in the log; None: they are in clear.
     """
 
     memory_dir: str = "/dev/shm"
     memory_bytes: int = 1 << 30
+    memory_prefix: str = "penstock-"
     block_max_bytes: int = 32 << 20
     log: LogOptions = _LOG_OPTIONS
     use_memory: bool = True
     use_disk: bool = True
     compression: str | None = None
+    encryption: EncryptionKey | None = None
 
 
 class BlockStore:
@@ -99,10 +103,8 @@ class BlockStore:
         log_folder: The attempt's own log folder, here or on HDFS; made here. With `process_log`
             what stands for it there.
         host_folder: The attempt's folder on this host; None for `log_folder`.
-        memory_name: File name of the arena in the memory folder.
         options: How to keep blocks.
         clock: For the log.
-        encryption: Encrypts the log; None: it is in clear.
         replicator: Makes second copies on another host; None for one copy. Closed by `close`.
         process_log: The log that the attempt shares with others; None: it has its own.
 
@@ -123,11 +125,9 @@ class BlockStore:
         attempt: str,
         host: str,
         log_folder: str,
-        memory_name: str,
         host_folder: str | None = None,
         options: BlockStoreOptions | None = None,
         clock: Clock | None = None,
-        encryption: EncryptionKey | None = None,
         replicator: Replicator | None = None,
         process_log: ProcessLog | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class BlockStore:
         self._closed = False
         self._limited_log = RateLimitedLog(_log)
         self.replica_waits = WaitClock()
-        self._cipher = block_cipher(encryption, attempt)
+        self._cipher = block_cipher(self.options.encryption, attempt)
         # For a level without a disk copy the log stays empty: it holds the folder's lock.
         self._sequences = itertools.count(1)
         self._is_shared = is_shared(log_folder)
@@ -154,7 +154,7 @@ class BlockStore:
         self._unclosed: dict[int, list[Slot]] = {}
         self._writer: LogWriter | ProcessLogMember
         if process_log is not None:
-            self._writer = process_log.join(log_folder, self.options.log, encryption)
+            self._writer = process_log.join(log_folder, self.options.log, self.options.encryption)
         else:
             fs, path = locate(log_folder)
             self._writer = LogWriter.create(
@@ -168,14 +168,14 @@ class BlockStore:
         self._host_folder = host_folder or log_folder
         self._replicator = replicator
         try:
-            self._arena = self._make_arena(memory_name)
+            self._arena = self._make_arena()
         except ArenaError:
             self._writer.close()
             raise
 
-    def _make_arena(self, name: str) -> MemoryArena:
+    def _make_arena(self) -> MemoryArena:
         options = self.options
-        path = os.path.join(options.memory_dir, name)
+        path = os.path.join(options.memory_dir, options.memory_prefix + self.attempt)
         try:
             if self._cipher is not None:
                 check_in_memory(options.memory_dir)

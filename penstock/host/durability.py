@@ -69,7 +69,7 @@ class Durability:
     keeps_blocks: bool
     reason: str
 
-    def logs(self, encryption: EncryptionKey | None) -> BlockLogs:
+    def logs(self, encryption: EncryptionKey | None, application_id: str) -> BlockLogs:
         """Return where and how receivers log their blocks, encrypted with this key, if any."""
         return BlockLogs(
             self.block_log_root,
@@ -77,6 +77,7 @@ class Durability:
             self.host_root,
             are_removed=not self.keeps_blocks,
             encryption=encryption,
+            application_id=application_id,
         )
 
     def describe(self) -> str:

@@ -7,10 +7,10 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.clock import Clock
+from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import (
     DeadLetterPlace,
     LetterTail,
@@ -48,6 +48,7 @@ class Run:
         master: Spark's.
         app_name: What the program is called.
         is_kept: Whether a later start of the program finds its driver log or its checkpoints.
+        clock: Time.
     """
 
     run_id: str
@@ -57,6 +58,7 @@ class Run:
     master: str = ""
     app_name: str = ""
     is_kept: bool = False
+    clock: Clock = field(default_factory=SystemClock)
 
     @property
     def is_local(self) -> bool:
@@ -70,7 +72,7 @@ class Run:
             OSError, PenstockError: It is not known whose dead letters they are.
         """
         return replace(
-            self.durability.logs(self.encryption),
+            self.durability.logs(self.encryption, self.run_id),
             letters_folder=letters_folder(
                 self.durability,
                 self.settings.dead_letters_dir,
@@ -86,16 +88,15 @@ class Run:
         """Return where its dead letters go, no one's yet; raises as `logs`."""
         return self.logs().letters_place(self.settings)
 
-    def open_ledger(self, clock: Clock) -> ReceivedBlockTracker:
+    def open_ledger(self) -> ReceivedBlockTracker:
         """Open its ledger, whose streams are yet to be registered; see `open_ledger`."""
         return open_ledger(
             (),
             self.durability.driver_log_folder,
             self.settings,
             sync=self.durability.sync,
-            owner=self.run_id,
             application=self.app_name,
-            clock=clock,
+            clock=self.clock,
             encryption=self.encryption,
         )
 
@@ -166,6 +167,7 @@ def prepare_run(
     directory: str | None,
     receivers: int,
     encryption: EncryptionKey | None,
+    clock: Clock,
 ) -> Run:
     """Give a run its name and its promise; what killed programs left on this host is removed.
 
@@ -175,6 +177,7 @@ def prepare_run(
         directory: The folder for what survives the driver, or None.
         receivers: How many receivers the program has.
         encryption: The key; None: nothing is encrypted.
+        clock: Time.
 
     Raises:
         SettingError: The settings contradict each other.
@@ -194,6 +197,7 @@ def prepare_run(
         spark_context.master or "",
         spark_context.appName or "",
         is_kept,
+        clock,
     )
 
 

@@ -16,7 +16,6 @@ from penstock.blockstore import (
     end_on_this_host,
     read_block,
 )
-from penstock.clock import Clock
 from penstock.dead_letters import program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
@@ -62,7 +61,6 @@ class HostedReceivers:
         receivers: Receiver and name of each stream.
         run: The run.
         ledger: The ledger, open, with the streams registered; closed by `stop`.
-        clock: Time.
         events: Is notified of receivers.
         readings: What they report, and their rates; told by `events`.
         kept: The streams that are read by places.
@@ -83,7 +81,6 @@ class HostedReceivers:
         run: Run,
         ledger: ReceivedBlockTracker,
         *,
-        clock: Clock,
         events: ReceiverTrackerEvents,
         readings: ReceiverReadings,
         kept: Mapping[int, KeptStreamSettings] | None = None,
@@ -99,11 +96,10 @@ class HostedReceivers:
             SparkCluster(spark_context),
             receivers,
             run.settings,
-            application_id=run.run_id,
             ledger=ledger,
             logs=logs,
             events=events,
-            clock=clock,
+            clock=run.clock,
             kept=kept,
             shared=shared,
         )

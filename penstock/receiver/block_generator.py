@@ -272,7 +272,6 @@ class BlockGenerator:
         self._seal_now = threading.Event()
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
-            stream_id,
             block_store,
             report,
             options.queue_size,

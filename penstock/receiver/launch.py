@@ -49,6 +49,7 @@ class BlockLogs:
         are_removed: Whether they go with the application: no restarted driver recovers from them.
         encryption: The key that they are encrypted with; None: they are in clear.
         letters_folder: Folder of the application's dead letters; None: beside `root`.
+        application_id: Names its files and processes on every host.
     """
 
     root: str
@@ -57,6 +58,7 @@ class BlockLogs:
     are_removed: bool = False
     encryption: EncryptionKey | None = None
     letters_folder: str | None = None
+    application_id: str = ""
 
     @property
     def folder_of_host(self) -> str:
@@ -110,7 +112,6 @@ class ReceiverLaunch:
         attempt: This attempt: 32 hex digits, never used before.
         receiver: The pickled `Receiver`.
         link: Where the tracker is, and what proves who belongs to the application.
-        application_id: Spark's.
         settings: The application's settings.
         logs: Where and how it logs its blocks.
         storage_level: ``useDisk, useMemory, useOffHeap, deserialized, replication`` of a
@@ -129,7 +130,6 @@ class ReceiverLaunch:
     attempt: str
     receiver: bytes = field(repr=False)
     link: ApplicationLink
-    application_id: str
     settings: Settings
     logs: BlockLogs
     storage_level: tuple[bool, bool, bool, bool, int]
@@ -155,7 +155,7 @@ class ReceiverLaunch:
         """Return what the block server of a host needs to know."""
         settings = self.settings
         return block_server.BlockServerLaunch(
-            application_id=self.application_id,
+            application_id=self.logs.application_id,
             link=self.link,
             host=host,
             # Beside the logs, not among them: the folder of the logs may be shared.
@@ -197,18 +197,18 @@ class ReceiverLaunch:
             host=host,
             log_folder=log_folder(self.process_folder or logs.root, self.stream_id, self.attempt),
             host_folder=log_folder(logs.folder_of_host, self.stream_id, self.attempt),
-            # The block server serves no other names.
-            memory_name=f"penstock-{self.application_id}-{self.attempt}",
             options=BlockStoreOptions(
                 memory_dir=settings.memory_dir,
                 memory_bytes=settings.memory_bytes,
+                # The block server serves no other names.
+                memory_prefix=f"penstock-{logs.application_id}-",
                 block_max_bytes=settings.block_max_bytes,
                 log=self.log_options,
                 use_memory=use_memory,
                 use_disk=use_disk,
                 compression=None if codec == "none" else codec,
+                encryption=logs.encryption,
             ),
-            encryption=logs.encryption,
             replicator=replicator,
             process_log=self.process_log,
         )

@@ -87,7 +87,6 @@ class BlockPipeline:
     """Stores, reports and acknowledges the sealed blocks of one receiver attempt.
 
     Args:
-        stream_id: The stream.
         block_store: Where blocks are kept.
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
             `BlocksRefusedError` when asking again cannot help.
@@ -114,7 +113,6 @@ class BlockPipeline:
 
     def __init__(
         self,
-        stream_id: int,
         block_store: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         queue_size: int,
@@ -125,7 +123,7 @@ class BlockPipeline:
         trace_every: int = 0,
         on_empty: Callable[[], None] = lambda: None,
     ) -> None:
-        self.stream_id = stream_id
+        self.stream_id = block_store.stream_id
         self.blocks_sealed = 0
         self.blocks_stored = 0
         self.blocks_reported = 0

@@ -388,7 +388,9 @@ class ReceiverHost:
             needed_modules(requires, settings, self._directory, encryption),
             sum(operation.parallelism for operation in self._operations.values()),
         )
-        run = prepare_run(self._sc, settings, self._directory, len(receivers), encryption)
+        run = prepare_run(
+            self._sc, settings, self._directory, len(receivers), encryption, self._clock
+        )
         durability = run.durability
         is_kept = self._directory is not None or settings.wal_dir is not None
         if is_kept and not durability.keeps_blocks:
@@ -413,7 +415,7 @@ class ReceiverHost:
         if durability.scratch is not None:
             self._scratch = ScratchClaim(durability.scratch)
         lines = TerminalLines(_log, settings.console)
-        ledger = run.open_ledger(self._clock)
+        ledger = run.open_ledger()
         try:
             self._numbers = ledger.register_streams(
                 {name: number for number, name in enumerate(receivers)},
@@ -429,7 +431,6 @@ class ReceiverHost:
                 {self._numbers[name]: (found, name) for name, found in receivers.items()},
                 run,
                 ledger,
-                clock=self._clock,
                 events=events,
                 readings=readings,
                 kept={self._numbers[name]: self._kept(name) for name in receivers},

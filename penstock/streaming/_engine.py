@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from penstock.clock import Clock
 from penstock.errors import StreamGraphError
 from penstock.host.durability import check_writable
 from penstock.host.interrupts import IgnoredTermination
@@ -121,7 +120,6 @@ class StreamingEngine:
     Args:
         graph: The graph, checked.
         run: The run.
-        clock: The clock of the batches.
         bus: The listeners.
         waiter: Notified of errors.
         on_stop_asked: Notified when somebody outside wants the context to stop, and whether
@@ -140,7 +138,6 @@ class StreamingEngine:
         graph: DStreamGraph,
         run: Run,
         *,
-        clock: Clock,
         bus: StreamingListenerBus,
         waiter: ContextWaiter,
         on_stop_asked: Callable[[bool], None],
@@ -149,7 +146,7 @@ class StreamingEngine:
         scratch: ScratchClaim | None = None,
         checkpoints: Checkpointing | Checkpoint | None = None,
     ) -> None:
-        settings, spark_context = run.settings, graph.spark_context
+        settings, spark_context, clock = run.settings, graph.spark_context, run.clock
         checkpointing = checkpoints if isinstance(checkpoints, Checkpointing) else None
         self._graph = graph
         self._settings = settings
@@ -166,7 +163,6 @@ class StreamingEngine:
         self._receivers = ReceiverSide(
             graph,
             run,
-            clock=clock,
             bus=bus,
             on_error=waiter.tell,
             ledger=ledger,

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Clock
 from penstock.errors import IllegalStateError, SettingError, StreamGraphError
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.preparation import Run
@@ -95,7 +94,6 @@ class ReceiverSide:
         graph: DStreamGraph,
         run: Run,
         *,
-        clock: Clock,
         bus: StreamingListenerBus,
         on_error: Callable[[BaseException], None],
         rates: RateBook,
@@ -111,7 +109,7 @@ class ReceiverSide:
         self._batch_ms = graph.batch_ms
         self._bus = bus
         self._rates = rates
-        self._clock = clock
+        self._clock = clock = run.clock
         self._readings = ReceiverReadings(rates, clock)
         self._controllers: list[RateController] = []
         self._keep_batches = checkpointing is not None and checkpointing.recovered is not None
@@ -137,7 +135,6 @@ class ReceiverSide:
             {node.stream_id: (node.receiver, node.name) for node in nodes},
             run,
             ledger,
-            clock=clock,
             events=_TrackerEvents(bus, on_error, self._readings),
             readings=self._readings,
             kept={

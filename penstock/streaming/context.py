@@ -607,13 +607,13 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             needed_modules(requires, settings, directory, encryption),
             tasks,
         )
-        run = prepare_run(self._sc, settings, directory, len(receivers), encryption)
+        run = prepare_run(self._sc, settings, directory, len(receivers), encryption, self._clock)
         folder = run.durability.scratch
         scratch = None if folder is None else ScratchClaim(folder)
         ledger = None
         try:
             if receivers or directory is not None:
-                ledger = run.open_ledger(self._clock)
+                ledger = run.open_ledger()
             made = self._make_checkpointing(settings, ledger, encryption)
             if directory is not None:
                 remove_empty_rdd_folders(directory, self._sc.getCheckpointDir())
@@ -621,7 +621,6 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             return StreamingEngine(
                 self._graph,
                 run,
-                clock=self._clock,
                 bus=self._bus,
                 waiter=self._waiter,
                 on_stop_asked=self._stop_asked,

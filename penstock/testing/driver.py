@@ -124,9 +124,10 @@ class TestDriver:
             attempt=uuid.uuid4().hex,
             receiver=cloudpickle.dumps(adapted),  # type: ignore[no-untyped-call]
             link=ApplicationLink(self._secret, self._address),
-            application_id="penstock-testing",
             settings=self.settings,
-            logs=BlockLogs(str(self.folder / "receivedData"), "always"),
+            logs=BlockLogs(
+                str(self.folder / "receivedData"), "always", application_id="penstock-testing"
+            ),
             storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
         )
 

@@ -417,7 +417,7 @@ class _TaskStarts:
     epochs: Epochs
     number: int
 
-    def next_launch(self, stream_id: int) -> Launch | None:
+    def next_launch(self, stream_id: int, *, is_placed: bool) -> Launch | None:
         return self.streams.launch(self.epochs, self.number)
 
     def job_ended(

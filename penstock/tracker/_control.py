@@ -8,7 +8,6 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker._block_deletion import DiskRoom
-from penstock.tracker._block_servers import BlockServers
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot
@@ -86,9 +85,8 @@ class Control:
         self,
         ledger: ReceivedBlockTracker,
         receivers: Receivers,
-        block_servers: BlockServers,
-        listeners: Listeners,
         replica_hosts: ReplicaHosts,
+        listeners: Listeners,
         *,
         is_started: Callable[[], bool],
         later: Callable[[float, Callable[[], None]], None],
@@ -101,9 +99,8 @@ class Control:
         Args:
             ledger: The ledger.
             receivers: The table of receivers.
-            block_servers: The block servers.
+            replica_hosts: The block servers, of which it names those for second copies.
             listeners: Are notified of receivers.
-            replica_hosts: Names the hosts of second copies.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
             disk_room: Is told of logs that run short of room.
@@ -112,7 +109,7 @@ class Control:
         """
         self._ledger = ledger
         self._receivers = receivers
-        self._block_servers = block_servers
+        self._block_servers = replica_hosts.servers
         self._listeners = listeners
         self._replica_hosts = replica_hosts
         self._is_started = is_started

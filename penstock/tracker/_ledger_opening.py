@@ -21,7 +21,6 @@ def open_ledger(
     settings: Settings,
     *,
     sync: str,
-    owner: str,
     application: str = "",
     clock: Clock,
     encryption: EncryptionKey | None = None,
@@ -33,7 +32,6 @@ def open_ledger(
         folder: The driver log's folder, also on HDFS; None: the ledger is in memory only.
         settings: The application's settings.
         sync: The sync policy.
-        owner: The application's id.
         application: Its name, for anyone who wants the log meanwhile.
         clock: Time.
         encryption: The key; None: the log is in clear.
@@ -53,7 +51,6 @@ def open_ledger(
         ),
         clock=clock,
         snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
-        owner=owner.encode(),
         application=application,
         encryption=encryption,
         retention=_retention(settings),

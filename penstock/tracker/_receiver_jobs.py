@@ -11,7 +11,7 @@ import random
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -116,8 +116,13 @@ class Launch:
 class Starts(Protocol):
     """Decides over the starts of a job's task; called on the job's thread."""
 
-    def next_launch(self, stream_id: int) -> Launch | None:
-        """Prepare a new attempt; None when there is to be none."""
+    def next_launch(self, stream_id: int, *, is_placed: bool) -> Launch | None:
+        """Prepare a new attempt; None when there is to be none.
+
+        Args:
+            stream_id: The stream.
+            is_placed: A slot that receivers share has the place.
+        """
         ...
 
     def job_ended(
@@ -220,7 +225,7 @@ class ReceiverJob:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                launch = self._owner.next_launch(self._stream_id)
+                launch = self._owner.next_launch(self._stream_id, is_placed=self._slot is not None)
                 if launch is None:
                     return
                 if not self._run_once(launch):
@@ -263,7 +268,6 @@ class ReceiverStarts:
         self,
         launches: Mapping[int, Callable[[str, Mapping[str, str]], ReceiverLaunch]],
         first_places: Mapping[int, tuple[TaskLocation, ...]],
-        slotted: Collection[int],
         tasks: int,
         *,
         cluster: Cluster,
@@ -279,7 +283,6 @@ class ReceiverStarts:
             launches: By stream, what makes a launch of an attempt, given its name and the hosts
                 of the executors by id.
             first_places: Where the receivers run at first.
-            slotted: The streams whose receivers share slots: those have the places.
             tasks: How many Spark tasks they are.
             cluster: Where they run.
             ledger: The ledger.
@@ -290,7 +293,6 @@ class ReceiverStarts:
         """
         self._splits = splits
         self._launches = launches
-        self._slotted = slotted
         self._tasks = tasks
         self._cluster = cluster
         self._ledger = ledger
@@ -303,7 +305,7 @@ class ReceiverStarts:
         self._first_places = dict(first_places)
         self._hopeless = dict.fromkeys(launches, 0)
 
-    def next_launch(self, stream_id: int) -> Launch | None:
+    def next_launch(self, stream_id: int, *, is_placed: bool) -> Launch | None:
         """Prepare a new attempt, once it has something to read; None when the tracker stops."""
         if stream_id in self._splits and not self._splits[stream_id].await_turn(stream_id):
             return None
@@ -312,7 +314,7 @@ class ReceiverStarts:
         executors = self._cluster.executors()
         with self._lock:
             places = self._first_places.pop(stream_id, None)
-        if stream_id in self._slotted:
+        if is_placed:
             places = ()
         elif places is None:
             places = self._policy.reschedule_receiver(

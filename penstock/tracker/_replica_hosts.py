@@ -74,6 +74,9 @@ class ReplicaHosts:
         launch: Makes what a block server needs to know, but for its host.
         receiver_hosts: Returns the hosts of the receivers, which start block servers themselves.
         clock: Time.
+
+    Attributes:
+        servers: The block servers.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class ReplicaHosts:
         clock: Clock,
     ) -> None:
         self._cluster = cluster
-        self._block_servers = block_servers
+        self.servers = block_servers
         self._receivers = receivers
         self._launch = launch
         self._receiver_hosts = receiver_hosts
@@ -114,7 +117,7 @@ class ReplicaHosts:
 
         The same one for the attempt as long as the hosts stay the same.
         """
-        served = self._block_servers.served()
+        served = self.servers.served()
         others = sorted(served.keys() - {message.host, *message.silent})
         if others:
             with self._lock:
@@ -128,7 +131,7 @@ class ReplicaHosts:
         me = {message.host}
         coming = frozenset(self._receiver_hosts()) - served.keys()
         with self._lock:
-            seen = self._seen | self._block_servers.hosts()
+            seen = self._seen | self.servers.hosts()
             is_asking = self._is_looking and self._wanted is None
             coming |= self._wanted or frozenset()
         is_expected = is_asking or bool(self._with_executors(coming - me - {*message.silent}))
@@ -229,7 +232,7 @@ class ReplicaHosts:
 
         Until there is one more host with a server than there are receivers with copies.
         """
-        served = self._block_servers.served()
+        served = self.servers.served()
         there = {*served, *self._receiver_hosts()}
         with self._lock:
             asked_for = set(self._asked_for)

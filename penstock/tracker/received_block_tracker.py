@@ -181,7 +181,6 @@ class ReceivedBlockTracker:
         fs: FileSystem | None = None,
         clock: Clock | None = None,
         snapshots: SnapshotRule = _SNAPSHOTS,
-        owner: bytes = b"",
         application: str = "",
         encryption: EncryptionKey | None = None,
         retention: Retention | None = None,
@@ -198,7 +197,6 @@ class ReceivedBlockTracker:
             fs: The file system.
             clock: For the age of segments.
             snapshots: When a snapshot is due.
-            owner: Written into each segment's header, for people who look at the log.
             application: Named in the error of anyone who wants the log meanwhile.
             encryption: The key that the log is encrypted with; None: it is in clear.
             retention: As for the constructor.
@@ -220,7 +218,6 @@ class ReceivedBlockTracker:
             options=options or LogOptions(segment_size=64 << 20, alignment=64),
             fs=fs,
             clock=clock,
-            user_header=owner,
             application=application,
             cipher=cipher,
         )

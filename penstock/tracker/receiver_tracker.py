@@ -130,7 +130,6 @@ class ReceiverTracker:
         receivers: Mapping[int, tuple[Receiver, str]],
         settings: Settings,
         *,
-        application_id: str,
         ledger: ReceivedBlockTracker,
         logs: BlockLogs,
         events: ReceiverTrackerEvents,
@@ -144,7 +143,6 @@ class ReceiverTracker:
             cluster: Where the receivers run.
             receivers: Receiver and name of each stream.
             settings: The application's settings.
-            application_id: Spark's.
             ledger: The ledger, open; closed by `stop`.
             logs: The receivers' logs.
             events: Is notified of receivers.
@@ -156,7 +154,6 @@ class ReceiverTracker:
         self._receiver_objects = {stream_id: found[0] for stream_id, found in receivers.items()}
         self._stream_names = {stream_id: found[1] for stream_id, found in receivers.items()}
         self._settings = settings
-        self._application_id = application_id
         self.ledger = ledger
         self._logs = logs
         self._shared_logs = SharedLogs(logs.root)
@@ -445,9 +442,8 @@ class ReceiverTracker:
         endpoint.handler = self._control = Control(
             self.ledger,
             self._receivers,
-            self._block_servers,
-            self._listeners,
             self._replica_hosts,
+            self._listeners,
             is_started=self._is_started,
             later=endpoint.later,
             disk_room=disk_room,
@@ -649,7 +645,6 @@ class ReceiverTracker:
         starts = ReceiverStarts(
             {stream: partial(self._launch, stream) for stream in self._receiver_objects},
             places,
-            slots,
             self.tasks,
             cluster=self._cluster,
             ledger=self.ledger,
@@ -704,7 +699,6 @@ class ReceiverTracker:
             attempt=attempt,
             receiver=self._pickled[stream_id],
             link=self._link,
-            application_id=self._application_id,
             settings=self._settings,
             logs=self._logs,
             storage_level=ReceiverLaunch.storage_level_tuple(

@@ -18,11 +18,10 @@ Record header, 64 bytes::
 
 Payload of the segment header (kind 0xFFFF, sequence 0): format version u16, flags u16 (1: recycled,
 2: with a key id, 4: preallocated), alignment u32, number u64, previous segment of this writer u64
-(0: none), first sequence u64, creation time in ms u64, length u32 and bytes of the user header; key
-id, 8 bytes.
+(0: none), first sequence u64, creation time in ms u64; key id, 8
+bytes.
 
-End record (kind 0xFFFE, sequence last + 1): it is empty, and in older segments 16 bytes for each
-record, an index that is passed over.
+End record (kind 0xFFFE, sequence last + 1): it is empty.
 
 Trailer, the last 64 bytes of a closed segment: magic u32 "PST1", crc u32, end offset u64, record
 count u64, first sequence u64, committed u64, log id, segment number u64, reserved u64.
@@ -42,7 +41,7 @@ from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 if TYPE_CHECKING:
     from penstock.wal._encryption import LogCipher
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RECORD_HEADER_SIZE = 64
 TRAILER_SIZE = 64
 LOG_ID_SIZE = 8
@@ -64,7 +63,7 @@ HEADER = struct.Struct("<IIIHHQQQ16sQ")
 _HEADER_BODY = struct.Struct("<IHHQQQ16sQ")
 _HEADER_BOUND = struct.Struct("<HHQQQ16sQ")
 _HEADER_FRONT = struct.Struct("<II")
-_SEGMENT = struct.Struct("<HHIQQQQI")
+_SEGMENT = struct.Struct("<HHIQQQQ")
 _TRAILER = struct.Struct("<IIQQQQ16sQ")
 _TRAILER_BODY = struct.Struct("<QQQQ16sQ")
 
@@ -114,7 +113,6 @@ class SegmentHeader:
         committed: Highest committed sequence when the segment was begun.
         created_ms: Wall time of creation in milliseconds, for people only.
         owner: What its records carry, see `segment_owner`.
-        user_header: Bytes that the log's owner put there.
         recycled: The file was a segment before: behind its records are remains of others.
         preallocated: The file had its full length before its first record was written: one that
             ends in the middle of a record was cut by somebody else.
@@ -129,7 +127,6 @@ class SegmentHeader:
     committed: int
     created_ms: int
     owner: bytes
-    user_header: bytes
     key_id: bytes
     recycled: bool = False
     preallocated: bool = False
@@ -298,9 +295,7 @@ def pack_segment_header(segment: SegmentHeader) -> bytes:
             segment.previous,
             segment.first_sequence,
             segment.created_ms,
-            len(segment.user_header),
         )
-        + segment.user_header
         + segment.key_id
     )
     header = pack_header(
@@ -321,7 +316,7 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
     if kind != KIND_SEGMENT or length < _SEGMENT.size:
         raise CorruptRecordError(None, 0, "no segment header at the beginning")
     fields = _SEGMENT.unpack_from(payload)
-    version, flags, alignment, number, previous, first_sequence, created_ms, user_size = fields
+    version, flags, alignment, number, previous, first_sequence, created_ms = fields
     if version != FORMAT_VERSION:
         raise CorruptRecordError(
             None, 0, f"format version {version}; this version reads {FORMAT_VERSION}"
@@ -335,9 +330,8 @@ def parse_segment_header(buffer: memoryview) -> SegmentHeader:
         created_ms=created_ms,
         owner=owner,
         recycled=bool(flags & _RECYCLED),
-        user_header=bytes(payload[_SEGMENT.size : _SEGMENT.size + user_size]),
         size=round_up(RECORD_HEADER_SIZE + length, alignment),
-        key_id=bytes(payload[_SEGMENT.size + user_size :]) if flags & _WITH_KEY_ID else b"",
+        key_id=bytes(payload[_SEGMENT.size :]) if flags & _WITH_KEY_ID else b"",
         preallocated=bool(flags & _PREALLOCATED),
     )
 

@@ -45,7 +45,6 @@ class SegmentInfo:
         record_count: Records in it, None when it is not closed.
         log_id: The random id of the writer that made it.
         created_ms: Wall time of its creation in milliseconds, for people only.
-        user_header: What the writer was given as `user_header`.
         alignment: Records begin at multiples of this many bytes.
         damage: Why its header is unreadable, None when it is not.
         previous: Number of the segment before it in the same log, 0 when it is the first.
@@ -61,7 +60,6 @@ class SegmentInfo:
     record_count: int | None
     log_id: bytes
     created_ms: int
-    user_header: bytes
     alignment: int
     damage: CorruptRecordError | None
     previous: int = 0
@@ -342,7 +340,6 @@ def _info(reader: SegmentReader) -> SegmentInfo:
         record_count=count,
         log_id=header.log_id,
         created_ms=header.created_ms,
-        user_header=header.user_header,
         alignment=header.alignment,
         damage=None,
         previous=header.previous,
@@ -361,7 +358,6 @@ def _unreadable(path: str, number: int, error: CorruptRecordError) -> SegmentInf
         record_count=None,
         log_id=b"",
         created_ms=0,
-        user_header=b"",
         alignment=0,
         damage=error,
     )

@@ -65,7 +65,6 @@ class SegmentChain:
         folder: str,
         options: LogOptions,
         clock: Clock,
-        user_header: bytes,
         next_number: int,
         cipher: LogCipher | None = None,
     ) -> None:
@@ -73,7 +72,6 @@ class SegmentChain:
         self._folder = folder
         self._options = options
         self._clock = clock
-        self._user_header = user_header
         self.first_number = next_number
         self._next_number = next_number
         self._highest_begun = 0
@@ -93,6 +91,7 @@ class SegmentChain:
         self._sync_seconds_max = 0.0
         self.log_id = secrets.token_bytes(LOG_ID_SIZE)
         self._spare: str | None = None
+        self._begun_s = 0.0
         self.open: SegmentWriter | None = None
 
     def begin(self, needed: int, *, first_sequence: int, committed: int) -> SegmentWriter:
@@ -118,17 +117,16 @@ class SegmentChain:
                 committed,
                 self._clock.time_ms(),
                 segment_owner(self.log_id, number),
-                self._user_header,
                 self._sealer.key_id if self._sealer else b"",
             ),
             spare=spare,
             segment_size=self._options.segment_size,
             needed=needed,
             direct=self._direct,
-            begun_s=self._clock.monotonic_s(),
             scratch=self._scratch,
             sealer=self._sealer,
         )
+        self._begun_s = self._clock.monotonic_s()
         self._highest_begun = number
         with self._lock:
             self.open = segment
@@ -141,7 +139,7 @@ class SegmentChain:
         return (
             age is not None
             and segment.record_count > 0
-            and self._clock.monotonic_s() - segment.begun_s >= age
+            and self._clock.monotonic_s() - self._begun_s >= age
         )
 
     def finish(self, *, committed: int) -> None:

@@ -131,7 +131,6 @@ class SegmentWriter:
         *,
         capacity: int,
         end: int,
-        begun_s: float,
         scratch: mmap.mmap,
         sealer: SegmentSealer | None,
     ) -> None:
@@ -152,7 +151,6 @@ class SegmentWriter:
         self.first_sequence = header.first_sequence
         self.next_sequence = header.first_sequence
         self.end = end
-        self.begun_s = begun_s
         self.forced_end = end
         self.sync_failed = False
         self.record_count = 0
@@ -171,7 +169,6 @@ class SegmentWriter:
         segment_size: int,
         needed: int,
         direct: bool,
-        begun_s: float,
         scratch: mmap.mmap,
         sealer: LogSealer | None,
     ) -> SegmentWriter:
@@ -199,7 +196,6 @@ class SegmentWriter:
                 header,
                 capacity=capacity,
                 end=len(first),
-                begun_s=begun_s,
                 scratch=scratch,
                 sealer=sealer.segment(header.number, header.owner) if sealer else None,
             )

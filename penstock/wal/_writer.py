@@ -86,7 +86,6 @@ class LogWriter:
         lock: FolderLock,
         options: LogOptions,
         clock: Clock,
-        user_header: bytes,
         next_number: int,
         cipher: LogCipher | None = None,
         company: Company | None = None,
@@ -99,7 +98,7 @@ class LogWriter:
         self._clock = clock
         self._always = options.sync is SyncPolicy.ALWAYS
         self._overhead = 0 if cipher is None else TAG_SIZE
-        self._chain = SegmentChain(fs, folder, options, clock, user_header, next_number, cipher)
+        self._chain = SegmentChain(fs, folder, options, clock, next_number, cipher)
         self._company = company
         turn = threading.RLock()
         self._turn = threading.Condition(turn)
@@ -132,7 +131,6 @@ class LogWriter:
         options: LogOptions = _NO_OPTIONS,
         fs: FileSystem = _LOCAL,
         clock: Clock = _SYSTEM_CLOCK,
-        user_header: bytes = b"",
         application: str = "",
         cipher: LogCipher | None = None,
         company: Company | None = None,
@@ -147,7 +145,6 @@ class LogWriter:
             options: How to write.
             fs: Where the folder lives.
             clock: For ages and intervals.
-            user_header: Bytes for the header of each segment, as `SegmentInfo.user_header`.
             application: Named in the error of anyone who wants the folder meanwhile.
             cipher: Encrypts the payloads; None: they are written in clear.
             company: For the threads that append at about the same time; None: each append is
@@ -164,7 +161,7 @@ class LogWriter:
             make_folders(fs, folder)
             lock = lock_folder(fs, folder, application)
             try:
-                writer = cls._begun(folder, fs, lock, options, clock, user_header, cipher, company)
+                writer = cls._begun(folder, fs, lock, options, clock, cipher, company)
                 try:
                     # Only now: whoever had the folder before can begin no segment any more.
                     left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
@@ -188,7 +185,6 @@ class LogWriter:
         lock: FolderLock,
         options: LogOptions,
         clock: Clock,
-        user_header: bytes,
         cipher: LogCipher | None,
         company: Company | None,
     ) -> LogWriter:
@@ -198,7 +194,7 @@ class LogWriter:
             for name in unfinished:
                 fs.remove(os.path.join(folder, name))
             number = highest + 1
-            writer = cls(folder, fs, lock, options, clock, user_header, number, cipher, company)
+            writer = cls(folder, fs, lock, options, clock, number, cipher, company)
             try:
                 writer._begin_segment(0)
             except FileExistsError:

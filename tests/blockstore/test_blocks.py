@@ -48,7 +48,6 @@ def make_store(folder: Path, **changes: object) -> BlockStore:
         attempt=attempt,
         host="here",
         log_folder=str(folder / f"3-{attempt}"),
-        memory_name=f"memory-{attempt}",
         options=replace(OPTIONS, memory_dir=str(folder), **changes),
     )
 
@@ -286,7 +285,6 @@ def test_without_shared_memory_blocks_are_built_in_the_log_folder_and_it_is_said
         attempt=attempt,
         host="here",
         log_folder=str(tmp_path / attempt),
-        memory_name="m",
         options=replace(OPTIONS, memory_dir=str(tmp_path / "missing")),
     )
     try:

@@ -49,9 +49,7 @@ def store(tmp_path: Path, memory: str) -> Iterator[BlockStore]:
         attempt=attempt,
         host="here",
         log_folder=str(tmp_path / f"3-{attempt}"),
-        memory_name=f"memory-{attempt}",
-        options=replace(OPTIONS, memory_dir=memory),
-        encryption=KEY,
+        options=replace(OPTIONS, memory_dir=memory, encryption=KEY),
     )
     yield made
     made.close()
@@ -122,9 +120,7 @@ def test_records_in_clear_do_not_go_to_a_disk_for_want_of_memory(
             attempt=ATTEMPT,
             host="here",
             log_folder=str(tmp_path / "log"),
-            memory_name="memory",
-            options=replace(OPTIONS, **options),
-            encryption=KEY,
+            options=replace(OPTIONS, encryption=KEY, **options),
         )
 
     too_large = os.statvfs(memory).f_bavail * os.statvfs(memory).f_frsize
@@ -156,9 +152,12 @@ def test_a_block_of_another_host_comes_from_memory_or_encrypted_and_no_other(
         attempt=ATTEMPT,
         host="there",
         log_folder=str(host.log_folder()),
-        memory_name=f"penstock-{APPLICATION}-{ATTEMPT}",
-        options=replace(OPTIONS, memory_dir=memory),
-        encryption=KEY,
+        options=replace(
+            OPTIONS,
+            memory_dir=memory,
+            memory_prefix=f"penstock-{APPLICATION}-",
+            encryption=KEY,
+        ),
     )
     info = put(store, BlockKind.BINARY, RECORDS)
     store.close()

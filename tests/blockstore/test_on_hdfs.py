@@ -41,7 +41,6 @@ def store(hdfs: Hdfs, tmp_path: Path) -> Iterator[BlockStore]:
         host="here",
         log_folder=f"{hdfs.new_folder()}/3-{attempt}",
         host_folder=str(tmp_path / f"3-{attempt}"),
-        memory_name=f"memory-{attempt}",
         options=replace(OPTIONS, memory_dir=str(tmp_path), memory_bytes=1 << 20),
     )
     yield made
@@ -58,9 +57,7 @@ def store_in_memory(hdfs: Hdfs, key: EncryptionKey | None, **options: Any) -> It
             host="here",
             log_folder=f"{hdfs.new_folder()}/3-{attempt}",
             host_folder=f"{memory}/3-{attempt}",
-            memory_name=f"memory-{attempt}",
-            options=replace(OPTIONS, memory_dir=memory, **options),
-            encryption=key,
+            options=replace(OPTIONS, memory_dir=memory, encryption=key, **options),
         )
 
 

@@ -85,9 +85,12 @@ def store_in(
         host="here",
         log_folder=f"{log.folder}/{stream}-{attempt}",
         host_folder=str(folder / f"{stream}-{attempt}"),
-        memory_name=f"memory-{attempt}",
-        options=replace(OPTIONS, memory_dir="/dev/shm" if encryption else str(folder), log=options),
-        encryption=encryption,
+        options=replace(
+            OPTIONS,
+            memory_dir="/dev/shm" if encryption else str(folder),
+            log=options,
+            encryption=encryption,
+        ),
         process_log=log,
     )
 

@@ -166,15 +166,14 @@ def store_of(
         attempt=attempt,
         host="here",
         log_folder=str(folder / f"3-{attempt}"),
-        memory_name=f"memory-{attempt}",
         options=BlockStoreOptions(
             memory_dir=str(memory or folder),
             memory_bytes=4 << 20,
             block_max_bytes=BLOCK_BYTES,
             log=LOG,
+            encryption=encryption,
         ),
         replicator=copies,
-        encryption=encryption,
     )
     try:
         yield store, copies

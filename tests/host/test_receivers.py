@@ -28,9 +28,7 @@ def test_a_receiver_holds_a_core_from_the_start_until_it_has_ended_for_good(
     settings = Settings()
     run = Run("run", choose_durability(settings, None, "run", str(tmp_path)), settings)
     nothing: Any = object()
-    hosted = HostedReceivers(
-        application, {}, run, nothing, clock=nothing, events=Events(), readings=nothing
-    )
+    hosted = HostedReceivers(application, {}, run, nothing, events=Events(), readings=nothing)
     assert HostedReceivers.running_in(application) == 0
     meanwhile: list[int] = []
     monkeypatch.setattr(
@@ -68,9 +66,7 @@ def test_what_is_asked_of_a_receiver_that_does_not_run_is_refused(
     run = Run("run", choose_durability(settings, None, "run", str(tmp_path)), settings)
     nothing: Any = object()
     application: Any = SimpleNamespace(master="local[2]")
-    hosted = HostedReceivers(
-        application, {}, run, nothing, clock=nothing, events=Events(), readings=nothing
-    )
+    hosted = HostedReceivers(application, {}, run, nothing, events=Events(), readings=nothing)
     tracker.start()
     attempt = cluster.next_attempt()
     with pytest.raises(IllegalStateError, match="receiver of stream 0 does not run now"):

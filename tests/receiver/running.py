@@ -171,9 +171,8 @@ def make_launch(
         attempt=uuid.uuid4().hex,
         receiver=pickled,
         link=ApplicationLink(tracker.secret, tracker.address),
-        application_id="app-test",
         settings=settings,
-        logs=BlockLogs(str(folder / "blocks"), "none"),
+        logs=BlockLogs(str(folder / "blocks"), "none", application_id="app-test"),
         storage_level=ReceiverLaunch.storage_level_tuple(level),
     )
 

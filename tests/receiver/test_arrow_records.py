@@ -33,7 +33,6 @@ class Bench:
             attempt=uuid.uuid4().hex,
             host="here",
             log_folder=str(folder / uuid.uuid4().hex),
-            memory_name=uuid.uuid4().hex,
             options=BlockStoreOptions(
                 memory_dir=str(folder),
                 memory_bytes=64 * BLOCK,

@@ -119,7 +119,6 @@ class Bench:
             attempt=attempt,
             host="here",
             log_folder=str(folder / attempt),
-            memory_name=f"memory-{attempt}",
             options=replace(defaults, **store_options),
         )
         self.limiter = limiter or RateLimiter()

@@ -105,9 +105,8 @@ def test_the_launch_hides_what_nobody_should_see(tracker: Tracker) -> None:
         attempt="a" * 32,
         receiver=b"the pickled receiver",
         link=ApplicationLink(tracker.secret, tracker.address),
-        application_id="app",
         settings=SETTINGS,
-        logs=BlockLogs("/x", "none"),
+        logs=BlockLogs("/x", "none", application_id="app"),
         storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.DISK_ONLY),
     )
     assert repr(tracker.secret) not in repr(launch)
@@ -288,9 +287,8 @@ def launch_of_module(module: str, name: str, tracker: Tracker, folder: Path) -> 
         attempt="b" * 32,
         receiver=receiver,
         link=ApplicationLink(tracker.secret, tracker.address),
-        application_id="app",
         settings=replace(SETTINGS, memory_dir=str(folder)),
-        logs=BlockLogs(str(folder), "none"),
+        logs=BlockLogs(str(folder), "none", application_id="app"),
         storage_level=ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK),
     )
     (folder / "launch").write_bytes(pickle.dumps(launch))

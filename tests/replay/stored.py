@@ -60,7 +60,6 @@ class Stored:
             host="here",
             log_folder=os.path.join(self._shared or f"{self._logs}/{BLOCKS}", f"0-{attempt}"),
             process_log=self._process_log,
-            memory_name=f"memory-{attempt}",
             options=BlockStoreOptions(
                 memory_dir=self._memory_dir,
                 memory_bytes=1 << 20,

@@ -69,7 +69,6 @@ def store(tmp_path: Path) -> Iterator[BlockStore]:
         attempt="0" * 32,
         host="here",
         log_folder=str(tmp_path / "log"),
-        memory_name="memory",
         options=options,
     )
     yield made

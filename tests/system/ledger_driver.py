@@ -32,7 +32,6 @@ def open_ledger(address: str, name: str) -> ReceivedBlockTracker:
         fs=fs,
         options=LogOptions(segment_size=64 << 10, alignment=64, sync=SyncPolicy.ALWAYS),
         snapshots=SnapshotRule(6000),
-        owner=name.encode(),
         application=name,
     )
 

@@ -68,9 +68,13 @@ def main(folder: str) -> None:
         SparkCluster(sc),
         {n: (Numbers(), f"Numbers [{n}]") for n in range(2)},
         Settings(memory_bytes=16 << 20, block_max_bytes=1 << 20, block_interval_ms=500),
-        application_id=str(sc.applicationId),
         ledger=open_in(folder, range(2)),
-        logs=BlockLogs(os.path.join(folder, "receivedData"), "none", are_removed=True),
+        logs=BlockLogs(
+            os.path.join(folder, "receivedData"),
+            "none",
+            are_removed=True,
+            application_id=str(sc.applicationId),
+        ),
         events=events,
     )
     tracker.start()

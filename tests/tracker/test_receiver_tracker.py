@@ -950,7 +950,7 @@ def test_settings_reach_the_receiver(tmp_path: Path) -> None:
         launch = cluster.next_attempt().launch
         assert launch.settings == settings
         assert launch.link.tracker_address[0] == "127.0.0.2"
-        assert launch.application_id == "app-1"
+        assert launch.logs.application_id == "app-1"
 
 
 def test_a_block_that_batches_skip_is_counted_and_told_once(tmp_path: Path) -> None:

@@ -65,9 +65,13 @@ def tracker_on(
         SparkCluster(sc),
         {0: (receiver, f"{type(receiver).__name__} [0]")},
         Settings(block_interval_ms=200, memory_bytes=16 << 20, block_max_bytes=1 << 20),
-        application_id=sc.applicationId,
         ledger=open_in(folder, [0]),
-        logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=True),
+        logs=BlockLogs(
+            str(folder / "receivedData"),
+            "none",
+            are_removed=True,
+            application_id=sc.applicationId,
+        ),
         events=events,
     )
     tracker.start()

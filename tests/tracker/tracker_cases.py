@@ -323,9 +323,10 @@ def make_tracker(
         cluster,
         receivers,
         settings,
-        application_id="app-1",
         ledger=open_in(folder, receivers) if kept is None else _with_places(folder, kept),
-        logs=BlockLogs(str(folder / "receivedData"), "none", are_removed=remove_files),
+        logs=BlockLogs(
+            str(folder / "receivedData"), "none", are_removed=remove_files, application_id="app-1"
+        ),
         events=events,
         kept=kept,
         shared=shared,
@@ -339,7 +340,6 @@ def open_in(folder: str | Path, streams: Iterable[int], sync: str = "none") -> R
         os.path.join(folder, "receivedBlockMetadata"),
         Settings(),
         sync=sync,
-        owner="app-1",
         clock=SystemClock(),
     )
 

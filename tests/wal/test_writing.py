@@ -57,7 +57,7 @@ def test_what_is_appended_is_read_back_in_order(
     slot = memoryview(mmap.mmap(-1, 1 << 20))
     slot[64 : 64 + 900_000] = bytes(range(250)) * 3600
     written = []
-    with LogWriter.create(folder, options=options, user_header=b"who I am") as writer:
+    with LogWriter.create(folder, options=options) as writer:
         for number in range(50):
             payload = b"%d" % number * number
             written.append((writer.append(number, payload), number, payload))
@@ -78,7 +78,6 @@ def test_what_is_appended_is_read_back_in_order(
         path = segment_path(folder, place.segment)
         record = read_record(path, place.offset, expected_sequence=place.sequence)
         assert (record.kind, record.payload, record.place) == (kind, payload, place)
-    assert {segment.user_header for segment in LogReader.open(folder).segments} == {b"who I am"}
 
 
 def test_records_that_are_kept_stay_what_they_are_while_others_are_read(folder: str) -> None:

@@ -79,9 +79,8 @@ def main() -> None:
         cluster,
         {number: (Source(), f"Source [{number}]") for number in (GOOD, ATTACKED)},
         replace(QUICK, tls_enabled=given["tls"]),
-        application_id=APPLICATION,
         ledger=open_in(given["folder"], (GOOD, ATTACKED)),
-        logs=BlockLogs(os.path.join(given["folder"], "blocks"), "none"),
+        logs=BlockLogs(os.path.join(given["folder"], "blocks"), "none", application_id=APPLICATION),
         events=Counted(),
     )
     tracker.start()
