@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import click
 
-from penstock._settings_texts import find_setting_without_effect, settings_without_effect
+from penstock._settings_texts import find_setting_without_effect
 from penstock.commands import Command
 from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Setting, closest_setting, settings_table
 
@@ -23,7 +23,7 @@ All settings are Spark configuration: set them on `SparkConf`, with `spark-submi
 `spark-defaults.conf`. They are read by `start()` of a `StreamingContext` or a `ReceiverHost` (those
 that an input needs, when it is made). An unknown `spark.penstock.*` key, or a value that is not
 accepted, is a `SettingError` then, which names the key and what is accepted. Keys of Spark
-Streaming that have no effect here are named in one warning.
+Streaming that have no effect here are named in one warning, with the reason.
 `penstock settings [KEY]` prints this table, or a part of it.
 
 Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
@@ -48,6 +48,7 @@ _SHORTER = (
     (r"^(an address such as .*), without a query and .*$", r"\1, without a password"),
     (r"^a decimal number (.*)$", r"a number \1"),
     (r"^one of (.*)$", r"\1"),
+    (r"^true or false$", "flag"),
     (r"^names, with commas between them$", "names, with commas"),
     (r"^a whole number of (records per second; 0) or less means (no limit)$", r"\1: \2"),
     (r"^one rate above 0 such as .* \(of (\w+)\)$", r"a rate of \1 above 0"),
@@ -73,9 +74,6 @@ def _table(lines: Iterable[Setting]) -> str:
 def reference_page() -> str:
     """Return the page as Markdown."""
     table = settings_table()
-    without_effect = ["| key | reason |", "| --- | --- |"] + [
-        f"| `{line.key}` | {line.reason} |" for line in settings_without_effect()
-    ]
     return "\n".join(
         [
             _OPENING,
@@ -86,8 +84,6 @@ def reference_page() -> str:
             _table(line for line in table if line.key.startswith(OWN_PREFIX)),
             "## Spark's settings that hold here too\n",
             _table(line for line in table if not line.key.startswith((SPARK_PREFIX, OWN_PREFIX))),
-            "## Settings of Spark Streaming without effect\n",
-            "\n".join(without_effect) + "\n",
         ]
     )
 
