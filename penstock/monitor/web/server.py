@@ -19,6 +19,7 @@ who comes gets 503 and is asked to come again. A connection carries one request.
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
 import io
 import logging
@@ -282,10 +283,6 @@ def _let_arrive(connection: socket.socket) -> None:
             left -= len(part)
 
 
-class _TooLargeError(OSError):
-    """The head of a request is longer than it may be."""
-
-
 class _Bounded(io.RawIOBase):
     """Reads so much of a connection as is allowed; beyond it, that is an error."""
 
@@ -302,7 +299,7 @@ class _Bounded(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         if not self._left:
-            raise _TooLargeError
+            raise OSError(errno.EMSGSIZE, "the head of a request is longer than it may be")
         data = self._source.recv(min(len(buffer), self._left))
         buffer[: len(data)] = data
         self._left -= len(data)
@@ -329,7 +326,9 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             self.handle_one_request()
-        except _TooLargeError:
+        except OSError as error:
+            if error.errno != errno.EMSGSIZE:
+                raise
             self.send_error(431)
 
     def parse_request(self) -> bool:
