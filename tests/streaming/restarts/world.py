@@ -301,7 +301,6 @@ class LedgerSide:
         graph: Any,
         run: Any,
         *,
-        clock: Any,
         rates: Any,
         ledger: ReceivedBlockTracker,
         checkpointing: Any = None,
