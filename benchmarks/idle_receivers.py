@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.idle_receivers`` starts a program on ``local[2]`` whose receivers share a
 slot, and takes the processor time of its processes for some seconds, all of them and by what they
-are: the share of one core, and how often their threads are woken.
+are: the share of one core, and how often their threads are woken. With ``--functions`` each stream
+goes to a continuous function of its own, and no batch is made; each needs a task.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 
 from benchmarks.machine import describe
 from penstock.receiver import Receiver
-from penstock.streaming import StreamingContext
+from penstock.streaming import FileSink, StreamingContext
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -91,17 +92,24 @@ def main() -> None:
     """Run it and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--receivers", type=int, default=20)
+    parser.add_argument("--functions", action="store_true", help="have a function on each")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--batch", type=float, default=10.0, help="seconds of a batch")
     options = parser.parse_args()
-    conf = SparkConf().setMaster("local[2]").setAppName("idle receivers")
+    cores = 2 + (options.receivers if options.functions else 0)
+    conf = SparkConf().setMaster(f"local[{cores}]").setAppName("idle receivers")
     conf.set("spark.ui.showConsoleProgress", "false").set("spark.ui.enabled", "false")
     conf.set("spark.penstock.receivers.perSlot", str(options.receivers))
     sc = SparkContext(conf=conf)
     sc.setLogLevel("ERROR")
     ssc = StreamingContext(sc, options.batch)
     streams = [ssc.receiverStream(Idle()) for _ in range(options.receivers)]
-    ssc.union(*streams).foreachRDD(lambda rdd: rdd.count())
+    if options.functions:
+        for number, stream in enumerate(streams):
+            ssc_folder = os.path.join(tempfile.gettempdir(), f"idle-{os.getpid()}-{number}")
+            stream.continuous(lambda batch: batch, sink=FileSink(ssc_folder))
+    else:
+        ssc.union(*streams).foreachRDD(lambda rdd: rdd.count())
     ssc.start()
     try:
         while not all(status.state == "running" for status in ssc.receivers()):
@@ -125,7 +133,8 @@ def main() -> None:
         ssc.stop(stopSparkContext=True)
     for name, value in describe(tempfile.gettempdir()).items():
         print(f"{name}: {value}")
-    print(f"{options.receivers} idle receivers in one slot, {took_s:.0f} s, no batch with records")
+    functions = ", each with a continuous function" if options.functions else ""
+    print(f"{options.receivers} idle receivers in one slot{functions}, {took_s:.0f} s, no records")
     print(f"{'':20}{'% of a core':>12}{'wakes/s':>10}{'threads':>10}")
     for name, (cpu, wakes, threads) in shares.items():
         print(f"{name:20}{cpu:12.2f}{wakes:10.1f}{threads:10.0f}")

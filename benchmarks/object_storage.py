@@ -7,7 +7,7 @@ take turns, some rounds of each, and the median counts. ``--case`` takes some of
 * ``acknowledgements``: 10,000 records/s of 100 bytes, beside bare puts of what an interval brings;
 * ``reads``: blocks of 4 MiB whose local copy is gone, as a task reads them;
 * ``recovery``: of a ledger with a million blocks, beside the same on a disk of this host;
-* ``slow``: 100 MB/s through a proxy that holds back each answer for 30 ms.
+* ``slow``: 100 MB/s, and acknowledgements, through a proxy that holds back each answer for 30 ms.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Bench:
     def __init__(self, server: VersityServer, options: argparse.Namespace, folder: str) -> None:
         self.server = server
         self.store = server.store()
+        self.root = server.authority
         self.folder = folder
         self.rounds: int = options.rounds
         self.seconds: float = options.seconds
@@ -80,7 +81,7 @@ class Bench:
 
     def address(self, name: str) -> str:
         """Return the address of a new folder."""
-        return f"{self.server.authority}/{name}-{secrets.token_hex(4)}"
+        return f"{self.root}/{name}-{secrets.token_hex(4)}"
 
 
 def mb_per_s(size: int, work: Callable[[], object]) -> float:
@@ -166,9 +167,9 @@ def block_store(bench: Bench, root: str, receivers: int, interval_s: float) -> I
         yield made
 
 
-def acknowledgements(bench: Bench) -> None:
+def acknowledgements(bench: Bench, intervals_ms: Sequence[int] = (50, 200, 1000)) -> None:
     """Measure how long a record waits: for its log, and until the ledger has its block."""
-    for interval_ms in (50, 200, 1000):
+    for interval_ms in intervals_ms:
         interval_s = interval_ms / 1000
         size = int(_RECORDS_PER_S * interval_s) * (len(_RECORD) + 4)
         data = os.urandom(size)
@@ -376,6 +377,8 @@ def slow(bench: Bench) -> None:
         for receivers in (1, 10):
             _receive(bench, receivers, bare)
             bench.clear()
+        bench.store, bench.root = bench.server.store(url), f"s3://{_SLOW_BUCKET}"
+        acknowledgements(bench, [50])
 
 
 def _put(store: Any, data: bytes, key: str) -> None:
