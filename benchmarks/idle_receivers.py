@@ -96,6 +96,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--batch", type=float, default=10.0, help="seconds of a batch")
     options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run(options, folder)
+
+
+def run(options: argparse.Namespace, folder: str) -> None:
+    """Run it, with what it writes in a folder."""
     cores = 2 + (options.receivers if options.functions else 0)
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName("idle receivers")
     conf.set("spark.ui.showConsoleProgress", "false").set("spark.ui.enabled", "false")
@@ -106,8 +112,7 @@ def main() -> None:
     streams = [ssc.receiverStream(Idle()) for _ in range(options.receivers)]
     if options.functions:
         for number, stream in enumerate(streams):
-            ssc_folder = os.path.join(tempfile.gettempdir(), f"idle-{os.getpid()}-{number}")
-            stream.continuous(lambda batch: batch, sink=FileSink(ssc_folder))
+            stream.continuous(lambda batch: batch, sink=FileSink(f"{folder}/{number}"))
     else:
         ssc.union(*streams).foreachRDD(lambda rdd: rdd.count())
     ssc.start()

@@ -125,8 +125,8 @@ class ReceiverSide:
             removed=run.settings.removed_streams or (),
             is_kept=keeps_blocks,
             before=upgraded,
-            kept=[node.name for node in nodes if node.continuous is not None],
         )
+        names = {node: name for name, node in stream_names(graph).items()}
         _check_readers(ledger, nodes)
         if upgraded is not None:
             hand_over(ledger, upgraded, is_resumed=self._keep_batches)
@@ -139,7 +139,7 @@ class ReceiverSide:
             readings=self._readings,
             kept={
                 node.stream_id: KeptStreamSettings(
-                    node.name,
+                    names[node],
                     Retention(0),
                     max_backlog_bytes=MOST_UNREAD_BYTES,
                     continuous=node.continuous,
@@ -422,7 +422,6 @@ def number_streams(
     removed: Collection[str] = (),
     is_kept: bool = True,
     before: CheckpointHeader | None = None,
-    kept: Collection[str] = (),
 ) -> None:
     """Give each received stream the number that the ledger has for its name.
 
@@ -433,7 +432,6 @@ def number_streams(
         removed: Names of streams that the program gave up, with what the ledger has of them.
         is_kept: Whether the ledger outlives the program.
         before: The last checkpoint of the other version; None when there is none.
-        kept: Names of streams that are read by places.
 
     Raises:
         StreamGraphError: Two streams have the same name, or their order alone would say which is
@@ -463,7 +461,10 @@ def number_streams(
                 ", ".join(others),
             )
     numbers = ledger.register_streams(
-        {name: node.stream_id for name, node in streams.items()}, removed, kept=kept
+        {name: node.stream_id for name, node in streams.items()},
+        removed,
+        # Their functions read them by places.
+        kept=[name for name, node in streams.items() if node.continuous is not None],
     )
     new = {node.stream_id: numbers[name] for name, node in streams.items()}
     taken = set(new.values())

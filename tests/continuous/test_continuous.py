@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,25 @@ from tests.system.leftovers import assert_nothing_left, threads
 pytestmark = pytest.mark.slow
 
 
+@contextmanager
+def setting(sc: Any, key: str, value: str) -> Iterator[None]:
+    sc._conf.set(key, value)
+    yield
+    sc._conf._jconf.remove(key)
+
+
 @pytest.fixture
 def early_blocks(sc: Any) -> Iterator[None]:
     """Let a block interval last so long that no record could wait for its end."""
-    key = "spark.streaming.blockInterval"
-    sc._conf.set(key, "1h")
-    yield
-    sc._conf._jconf.remove(key)
+    with setting(sc, "spark.streaming.blockInterval", "1h"):
+        yield
+
+
+@pytest.fixture
+def one_slot(sc: Any) -> Iterator[None]:
+    """Let receivers share a task."""
+    with setting(sc, "spark.penstock.receivers.perSlot", "4"):
+        yield
 
 
 @pytest.fixture
@@ -97,6 +110,17 @@ def test_each_record_is_in_the_sink_once(
     assert sorted(found) == [2 * n for n in range(3000)]
     if parallelism == 1:
         assert found == sorted(found)
+
+
+@pytest.mark.usefixtures("one_slot")
+def test_streams_of_one_kind_need_no_names(ssc: StreamingContext, tmp_path: Path) -> None:
+    outs = [tmp_path / "first", tmp_path / "second"]
+    for out in outs:
+        ssc.receiverStream(numbers(500)).continuous(doubled, sink=FileSink(out, "jsonl"), epoch=0.1)
+    ssc.start()
+    await_that(lambda: all(len(written(out)) >= 500 for out in outs), ssc.receivers)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert [sorted(written(out)) for out in outs] == [[2 * n for n in range(500)]] * 2
 
 
 @pytest.mark.usefixtures("early_blocks")

@@ -25,11 +25,17 @@ def paused(process: subprocess.Popen[Any] | None) -> Iterator[None]:
         yield
         return
     process.send_signal(signal.SIGSTOP)
+    _await_stopped(process.pid)
     try:
         yield
     finally:
         # Nothing happens to one that was killed meanwhile.
         process.send_signal(signal.SIGCONT)
+
+
+def _await_stopped(pid: int) -> None:
+    """Wait until a child does nothing any more: its threads stop one after the other."""
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 class ServerProcess:
@@ -79,7 +85,9 @@ class ServerProcess:
 
     def stall(self) -> None:
         """Let it answer nothing, with its connections open."""
+        assert self._process is not None
         self.signal(signal.SIGSTOP)
+        _await_stopped(self._process.pid)
 
     def go_on(self) -> None:
         """End a stall."""

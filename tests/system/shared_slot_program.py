@@ -47,11 +47,16 @@ class Numbers(Receiver):
         begin = 0 if self.lastPosition is None else self.lastPosition + 1
         for at in range(begin, LAST):
             if self.number == EXITS and at == LAST // 2 and not (self.folder / "exited").exists():
+                # Of one whose process ends before its start, the first would be another one.
+                await_that("the start of all", self.have_all_begun, WAIT_S)
                 (self.folder / "exited").touch()
                 os._exit(7)
             if self.isStopped():
                 return
             self.store([f"{self.number} {at}"], position=at)
+
+    def have_all_begun(self) -> bool:
+        return all(pids(self.folder, number) for number in range(RECEIVERS))
 
 
 def pids(folder: Path, number: int) -> list[int]:
