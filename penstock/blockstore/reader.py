@@ -71,6 +71,7 @@ from penstock.wal import (
     is_on_hdfs,
     is_shared,
     locate,
+    no_segment,
     parse_record,
     segment_path,
 )
@@ -550,7 +551,7 @@ def read_segment(
     reader = LogReader.open(path, fs=fs, cipher=cipher, only=number)
     found = {info.number: info for info in reader.segments}
     if number not in found:
-        raise FileNotFoundError(errno.ENOENT, f"no segment at {segment_path(folder, number)}")
+        raise no_segment(segment_path(folder, number))
     # Of one whose header is damaged it is not known.
     later = [info for info in reader.segments if info.number > number and info.damage is None]
     if not is_wanted(found[number].created_ms, later[0].created_ms if later else None):

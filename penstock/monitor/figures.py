@@ -174,6 +174,9 @@ class Figures(Collector):
         yield from (up, attempts, records, blocks, discarded, dropped, waits, limit, passing)
         yield from (lag, lag_s, queue, unsealed, latency, log_bytes, log_free, segments, slowest)
 
+    def _labels(self, stream_id: int) -> list[str]:
+        return [_text(self._model.application.streams.get(stream_id, "stream")), str(stream_id)]
+
     def _of_epochs(self) -> Iterator[Metric]:
         found = self._model.epochs()
         if not found:
@@ -195,8 +198,7 @@ class Figures(Collector):
             labels=[*_STREAM, "for"],
         )
         for stream_id, status in found.items():
-            name = self._model.application.streams.get(stream_id, "stream")
-            labels = [_text(name), str(stream_id)]
+            labels = self._labels(stream_id)
             epochs.add_metric(labels, status.committed + 1)
             records.add_metric(labels, status.records)
             age.add_metric(labels, (status.age_ms or 0) / 1000)
@@ -217,8 +219,7 @@ class Figures(Collector):
             labels=[*_STREAM, "query"],
         )
         for stream in found:
-            name = self._model.application.streams.get(stream.stream_id, "stream")
-            labels = [_text(name), str(stream.stream_id)]
+            labels = self._labels(stream.stream_id)
             size.add_metric(labels, stream.size_bytes)
             for query in stream.consumers[:_QUERIES]:
                 lag.add_metric([*labels, _text(query.consumer)], query.records_behind)

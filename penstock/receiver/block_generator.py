@@ -77,9 +77,7 @@ from penstock.receiver.door import (
 )
 from penstock.receiver.intake import Intake, IntakeStoring, WhenFull
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, BlocksRefusedError
-from penstock.receiver.rate_limiter import (
-    RateLimiter,
-)
+from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.spill import Spill
 from penstock.receiver.storing import MAY_PASS, Storing
 from penstock.receiver.user_calls import UserCall

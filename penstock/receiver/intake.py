@@ -36,7 +36,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from sys import getsizeof
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -51,9 +51,6 @@ from penstock.receiver.door import ReceiverStoppedError, StoreDoor, acknowledge_
 from penstock.receiver.spill import Spill
 from penstock.receiver.storing import MAY_PASS, Letter, Storing
 from penstock.threads import OwnedThread
-
-if TYPE_CHECKING:
-    pass
 
 WHEN_FULL = "spark.penstock.receiver.whenFull"
 

@@ -382,7 +382,7 @@ class RateLimiter:
         Returns:
             What it granted; 0 when the time was over before.
         """
-        started_s = self._clock.monotonic_s()
+        started_s: float | None = None
         remaining_s = timeout_s
         while True:
             is_last_chance = remaining_s is not None and remaining_s <= 0
@@ -394,6 +394,8 @@ class RateLimiter:
                     return answer.granted
                 event = threading.Event()
                 self._waiting.add(event)
+            if started_s is None:
+                started_s = self._clock.monotonic_s()
             wait_s = min(max(answer.wait_s, _SHORTEST_WAIT_S), _LONGEST_WAIT_S)
             if remaining_s is not None:
                 wait_s = min(wait_s, remaining_s)

@@ -60,8 +60,12 @@ from penstock.wire.messages import (
 )
 
 CONTINUOUS_MESSAGES = (
-    *(SubscribeTask, EpochPrepared, EpochCommitted),
-    *(TimerDue, TaskWaits, TaskFailed),
+    SubscribeTask,
+    EpochPrepared,
+    EpochCommitted,
+    TimerDue,
+    TaskWaits,
+    TaskFailed,
 )
 
 _STOP_S = 10.0

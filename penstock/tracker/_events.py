@@ -432,9 +432,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_R], payload: memoryview) -> _R:
     except msgspec.DecodeError:
         # What another version writes is no damage.
         fields = msgspec.msgpack.decode(payload)
-        at = (LedgerRecord if decoder is _record_decoder else SnapshotPart).__struct_fields__.index(
-            "version"
-        )
+        at = decoder.type.__struct_fields__.index("version")
         if isinstance(fields, list) and len(fields) > at and fields[at] != FORMAT:
             raise _other_format(fields[at]) from None
         raise

@@ -155,7 +155,7 @@ from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
 from penstock.wal._objects_clouds import object_store_help
 from penstock.wal._objects_settings import STORAGE_VARIABLES, given_storage, storage_environment
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
-from penstock.wal._reader import LogReader, SegmentInfo, read_record
+from penstock.wal._reader import LogReader, SegmentInfo, no_segment, read_record
 from penstock.wal._writer import LogWriter
 
 __all__ = [
@@ -212,6 +212,7 @@ __all__ = [
     "locate",
     "lock_folder",
     "make_folders",
+    "no_segment",
     "normal_address",
     "object_store_help",
     "owner_of",
