@@ -18,7 +18,7 @@ from penstock.clock import Clock
 from penstock.rates import RateBook, StreamRate
 from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
-_STALE_S = 5.0
+_STALE_S = 12.0
 """Age after which a reading no longer says what a receiver waits for."""
 
 _SHOWN_PERCENT = 1.0

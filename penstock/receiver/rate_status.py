@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,9 @@ receivers share is divided again as often as that."""
 
 PIPE_INTERVAL_S = 1.0
 """How often it is told what the attempt's threads wait for, and by that, that it lives."""
+
+REST_INTERVAL_S = 5.0
+"""How often while nothing comes and nothing is on its way."""
 
 
 class RateStatus:
@@ -122,24 +126,31 @@ class RateStatus:
         generator.update_byte_rate(self._bytes_per_second)
 
     def _run(self) -> None:
-        pipe_at_s = time.monotonic()
+        piped_s, is_empty = -math.inf, False
         told: tuple[RateUsage, int, bool] | None = None
         while not self._stopped.is_set():
             self._due.clear()
-            with_pipe = time.monotonic() >= pipe_at_s
+            generator = self._generator
+            assert generator is not None
+            rests = is_empty and generator.is_resting
+            # Not quite an interval: the pauses between reports do not divide it.
+            interval_s = (REST_INTERVAL_S if rests else PIPE_INTERVAL_S) - REPORT_INTERVAL_S / 2
+            with_pipe = time.monotonic() >= piped_s + interval_s
             if with_pipe:
-                # Not quite an interval: the pauses between reports do not divide it.
-                pipe_at_s = time.monotonic() + PIPE_INTERVAL_S - REPORT_INTERVAL_S / 2
+                piped_s = time.monotonic()
             with self._lock:
                 self._begin_hold()
-                generator, version = self._generator, self._version
+                version = self._version
                 is_held = self._held_version is not None
-                assert generator is not None
                 if is_held:
                     self._apply(generator)
             # A disk may hang that is asked for its free space: whoever sets a rate does not wait
             # for that. A newer version than this one is reported next.
             usage = generator.read_rate_usage(with_pipe=with_pipe)
+            if usage.pipe is not None:
+                is_empty = not (
+                    usage.pipe.open_records or usage.pipe.queued_blocks or usage.pipe.stored_blocks
+                )
             news = (replace(usage, pipe=None), version, is_held)
             is_same = news == told
             if with_pipe or not is_same:
@@ -147,5 +158,6 @@ class RateStatus:
                 told = news
             left_s = REPORT_INTERVAL_S
             if is_same and generator.is_resting:
-                left_s = max(left_s, pipe_at_s - time.monotonic())
+                interval_s = REST_INTERVAL_S if is_empty else PIPE_INTERVAL_S
+                left_s = max(left_s, piped_s + interval_s - time.monotonic())
             self._due.wait(left_s)

@@ -313,7 +313,10 @@ class Connection(asyncio.BufferedProtocol):
     def _schedule_beat(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(self._options.heartbeat_interval_s / 2, self._beat)
+        now, interval_s = self._loop.time(), self._options.heartbeat_interval_s
+        due_s = self._last_sent_s + interval_s
+        # One that is due now goes out at the end of this turn.
+        self._timer = self._loop.call_at(due_s if due_s > now else now + interval_s, self._beat)
 
     def _beat(self) -> None:
         if self.state is not ConnectionState.OPEN:
@@ -341,6 +344,6 @@ class Connection(asyncio.BufferedProtocol):
                     )
                 )
                 return
-        if now - self._last_sent_s >= self._options.heartbeat_interval_s / 2:
+        if now >= self._last_sent_s + self._options.heartbeat_interval_s:
             self.queue(HEARTBEAT_FRAME)
         self._schedule_beat()

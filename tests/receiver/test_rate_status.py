@@ -284,6 +284,43 @@ def test_a_generator_that_rests_is_looked_at_again_when_it_is_woken(
     status.stop(WAIT_S)
 
 
+class EmptyingGenerator(RestingGenerator):
+    """One that rests, while a block is on its way, or none."""
+
+    stored_blocks = 1
+
+    def read_rate_usage(self, *, with_pipe: bool = False) -> RateUsage:
+        pipe = PipeReading(stored_blocks=self.stored_blocks) if with_pipe else None
+        return RateUsage(self.records, 0.0, False, 0.0, 0, pipe)
+
+
+def test_one_with_nothing_on_its_way_is_told_of_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rate_status, "PIPE_INTERVAL_S", 0.0)
+    monkeypatch.setattr(rate_status, "REST_INTERVAL_S", 3600.0)
+    generator: Any = EmptyingGenerator()
+    told: queue.Queue[RateUsage] = queue.Queue()
+    status = RateStatus(0, lambda usage, version, is_held: told.put(usage))
+    status.start(generator)
+    try:
+        for _ in range(3):
+            assert told.get(timeout=WAIT_S).pipe == PipeReading(stored_blocks=1)
+        generator.stored_blocks = 0
+        while told.get(timeout=WAIT_S).pipe != PipeReading():
+            pass
+        # Woken by something else: what is new is told, and nothing is read of what is on its way.
+        generator.records = 1
+        status.update(None, None, 1)
+        news = told.get(timeout=WAIT_S)
+        assert (news.records, news.pipe) == (1, None)
+        generator.is_resting = False
+        generator.woken()
+        assert told.get(timeout=WAIT_S).pipe == PipeReading()
+    finally:
+        status.stop(WAIT_S)
+
+
 class Held:
     """An attempt that has paused itself, and the last that the driver was told of it."""
 
