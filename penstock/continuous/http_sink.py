@@ -14,8 +14,10 @@ What must hold:
   each time. That is the part's output. (Of several requests some may be of either attempt.)
 - *Order.* Parts with the same number come in order, as each waits for the answer to the one before.
   All records of a request are in one block.
-- *Held back.* While the stream is held, or its receiver starts again, the part is sent again, for a
-  while; then that is one of the `attempts`. What no attempt would get past is a `SinkError`.
+- *Held back.* While the server says that it takes nothing now, as that of a stream that is held or
+  paused does, the part waits (`SinkHeldError`). While it says nothing, as one whose receiver starts
+  again, the part is sent again for a while; then that is one of the `attempts`. What no attempt
+  would get past is a `SinkError`.
 
 Any other server that takes such keys is as good a target as it keeps them.
 """
@@ -29,7 +31,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock._arguments import refused
-from penstock.continuous.sinks import Epoch, Sink, SinkError, json_rows
+from penstock.continuous.sinks import Epoch, Sink, SinkError, SinkHeldError, json_rows
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
 
 _WAIT_S = 30.0
 """How long a part is sent again; less than the time that a call has by default."""
+_ANSWER_S = 20.0
+"""How long its answer is waited for. The one to the next request says whether a stream is held."""
 _AGAIN_S = 0.5
 _THERE = (200, 201, 202, 204, 422)
-_PASSING = (408, 425, 429, 500, 502, 503, 504)
+_HELD = (429, 503)
+_PASSING = (*_HELD, 408, 425, 500, 502, 504)
 _SHOWN = 500
 _MOST_BYTES = 4 << 20
 """Of a request: a receiver takes 16 MiB, in one block. An epoch of what has waited is larger."""
@@ -68,6 +73,7 @@ class HttpSink(Sink):
         self._url = url
         self._token = token
         self._connection: http.client.HTTPConnection | None = None
+        self._is_held = False
 
     def open(self, source: str, task: int) -> None:
         """Take the address; the first request connects."""
@@ -76,7 +82,7 @@ class HttpSink(Sink):
             http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         )
         # A server that has answered nothing by then may have stored it.
-        self._connection = kind(place.hostname or "", place.port, timeout=_WAIT_S)
+        self._connection = kind(place.hostname or "", place.port, timeout=_ANSWER_S)
         self._path = f"{place.path or '/'}{'?' if place.query else ''}{place.query}"
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
@@ -86,6 +92,8 @@ class HttpSink(Sink):
             key = f"{epoch.name}-{number}" if number else epoch.name
             while (why := self._send(key, body)) is not None:
                 if time.monotonic() > end_s - _AGAIN_S:
+                    if self._is_held:
+                        raise SinkHeldError(f"{self._url} answers {why}")
                     told = f"{self._url} did not take {key} within {_WAIT_S:g} s: {why}"
                     raise PartNotTakenError(told)
                 time.sleep(_AGAIN_S)
@@ -101,6 +109,7 @@ class HttpSink(Sink):
         headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
+        self._is_held = False
         try:
             connection.request("POST", self._path, body, headers)
             answer = connection.getresponse()
@@ -113,6 +122,7 @@ class HttpSink(Sink):
         if answer.status in _THERE:
             return None
         why = f"{answer.status}: {text}"
+        self._is_held = answer.status in _HELD
         if answer.status in _PASSING:
             return why
         raise SinkError(

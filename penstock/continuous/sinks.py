@@ -49,6 +49,13 @@ class Epoch:
         return f"{self.source}-{self.number:012d}-{self.part:04d}"
 
 
+class SinkHeldError(PenstockError):
+    """Where a sink leads takes nothing for now, and says so.
+
+    The task calls `commit` again, says what it waits for, and counts no failure, for an hour.
+    """
+
+
 class Sink:
     """Where the output of a continuous stream goes.
 

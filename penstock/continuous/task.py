@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
 from penstock.continuous.operation import Watermark
-from penstock.continuous.sinks import Epoch, Sink, SinkError
+from penstock.continuous.sinks import Epoch, Sink, SinkError, SinkHeldError
 from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_of_part
 from penstock.continuous.timers import NO_WATERMARK, ExpiredTimers, TimerService
 from penstock.dead_letters import FunctionLetters
@@ -56,10 +56,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LOOK_S = 1.0
-"""How often the task looks whether its executor is there, and how long calls take."""
+"""How often the task looks how long calls take, while there are any."""
+
+_REST_S = 10.0
+"""How long it does not while there are none; then it looks whether its executor is there."""
 
 _END_S = 5.0
 """How long a call that runs may take after the attempt has ended; then the process ends."""
+
+_HELD_S = 3600.0
+"""How long a sink may be held by where it leads; then that is a failure."""
+
+_HELD_TEXT = 300
+"""Characters of what it waits for."""
 
 _TEXT = 100_000
 """Characters of a traceback that travel to the driver."""
@@ -128,6 +137,28 @@ def run_task(launch: ContinuousLaunch) -> None:
     _Attempt(launch).run()
 
 
+class _Rest:
+    """The pause of who looks after calls while there are none: an idle task is to cost nothing."""
+
+    def __init__(self) -> None:
+        self._is_over = threading.Event()
+        self._rests = False
+
+    def end(self) -> None:
+        """End it, if there is one; from any thread. A call has noted its begin before."""
+        if self._rests:
+            self._is_over.set()
+
+    def wait(self, timeout_s: float, may_rest: Callable[[], bool]) -> None:
+        """Wait until it is ended, if there is still nothing to look after."""
+        self._is_over.clear()
+        # Before it is asked: what begins now is seen here, or sees this.
+        self._rests = True
+        if may_rest():
+            self._is_over.wait(timeout_s)
+        self._rests = False
+
+
 @dataclass
 class _Call:
     """A call that may hang: of what, in which thread, since when (None: none runs).
@@ -137,12 +168,14 @@ class _Call:
 
     what: str
     thread: str
+    rest: _Rest
     times: int = 1
     since_s: float | None = None
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
         self.since_s = time.monotonic()
+        self.rest.end()
         try:
             yield
         finally:
@@ -195,16 +228,18 @@ class _Attempt:
         self._ended = threading.Event()
         self._failure: str | None = None
         self._sink_work: queue.SimpleQueue[_Output | int | None] = queue.SimpleQueue()
-        self._function_call = _Call("the function", "penstock-function")
-        self._sink_call = _Call("the sink", "penstock-sink")
+        self._rest = _Rest()
+        self._function_call = _Call("the function", "penstock-function", self._rest)
+        self._sink_call = _Call("the sink", "penstock-sink", self._rest)
         # To write all that an epoch changed, or to read all that there is, takes its time.
-        self._state_call = _Call("the file of its state", "penstock-function", times=10)
+        self._state_call = _Call("the file of its state", "penstock-function", self._rest, times=10)
         self._subscribed = Subscribed("")
         self._letters = launch.letters
         self._by_place: list[tuple[int, list[Any]]] = []
         self._records = 0
         self._due_ms: int | None = None
         self._told_call = ""
+        self._held = ""
         self._with = ""
         self._client = Client(
             launch.link,
@@ -284,7 +319,7 @@ class _Attempt:
             OwnedThread(lambda: self._call_sink(sink), "sink", on_error=self._died),
         ]
         # Before the first call, which may not let this thread have another turn.
-        self._watch(launch.timeout_s + _END_S)
+        self._watch(launch.timeout_s + _END_S + _REST_S)
         for thread in threads:
             thread.start()
         return threads
@@ -295,11 +330,23 @@ class _Attempt:
         parent = os.getppid()
         timeout_s = self._launch.timeout_s
         calls = (self._state_call, self._function_call, self._sink_call)
-        while not self._ended.wait(_LOOK_S):
-            self._watch(timeout_s + _END_S)
+
+        def may_rest() -> bool:
+            runs = any(call.since_s is not None for call in calls)
+            return not (runs or self._held or self._told_call or self._is_over)
+
+        while True:
+            rest_s = _REST_S if may_rest() else 0.0
+            # For a call that begins at the end of the rest, too.
+            self._watch(timeout_s + _END_S + rest_s)
+            if rest_s:
+                self._rest.wait(rest_s, may_rest)
+            if self._ended.wait(_LOOK_S):
+                break
             if os.getppid() != parent:
                 self._end("its executor is gone")
-            self._tell_call(next((call.what for call in calls if call.since_s is not None), ""))
+            called = (call.what for call in calls if call.since_s is not None)
+            self._tell_call(self._held or next(called, ""))
             for call in calls:
                 since_s, most_s = call.since_s, timeout_s * call.times
                 if since_s is not None and time.monotonic() - since_s > most_s:
@@ -359,6 +406,7 @@ class _Attempt:
                 self._failure = failure
             self._changed.notify()
         self._ended.set()
+        self._rest.end()
 
     def _tell(self, message: str, error: str, *, permanent: bool = False) -> None:
         if not self._is_over:
@@ -620,10 +668,27 @@ class _Attempt:
 
     def _commit(self, sink: Sink, output: _Output) -> None:
         for part, batches in output.parts.items():
-            with self._sink_call.timed():
-                sink.commit(self._epoch(output, part), batches)
+            if not self._is_committed(sink, self._epoch(output, part), batches):
+                return
         number, counts = output.end.number, (output.records, output.letters, output.late)
         self._client.send(EpochCommitted(*self._me, number, *counts, output.watermark_ms))
+
+    def _is_committed(self, sink: Sink, epoch: Epoch, batches: list[Any]) -> bool:
+        """Have the sink commit a part; False: the attempt ended while it was held."""
+        held_s = time.monotonic() + _HELD_S
+        while True:
+            try:
+                with self._sink_call.timed():
+                    sink.commit(epoch, batches)
+            except SinkHeldError as error:
+                if time.monotonic() > held_s:
+                    raise
+                self._held = f"{self._sink_call.what} ({encodable(str(error))[:_HELD_TEXT]})"
+                if self._ended.wait(_LOOK_S):
+                    return False
+            else:
+                self._held = ""
+                return True
 
     def _epoch(self, output: _Output, part: int) -> Epoch:
         return Epoch(self._subscribed.source, output.end.number, part, self._launch.attempt)

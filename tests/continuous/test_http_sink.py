@@ -13,6 +13,7 @@ import pytest
 
 from penstock.continuous import Epoch, HttpSink, SinkError, http_sink
 from penstock.continuous.http_sink import PartNotTakenError
+from penstock.continuous.sinks import SinkHeldError
 from penstock.sources.http import HttpReceiver
 from penstock.testing import run_receiver, sink_crash_test
 from tests.bounds import HANG_S
@@ -130,6 +131,24 @@ def test_a_server_that_is_away_or_busy_is_asked_again_for_a_while(
             server.shutdown()
         serving.result(HANG_S)
     assert asked == [("/a?b=c", epoch.name, "Bearer secret", b'{"n": 1}\n')] * 4
+
+
+def test_while_the_other_stream_is_held_the_part_waits_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_sink, "_AGAIN_S", 0.01)
+    epoch = Epoch(SOURCE, 0, 0, ATTEMPT)
+    with serving(storeTimeout=0.1) as (running, address):
+        running.hold()
+        with monkeypatch.context() as patched:
+            patched.setattr(http_sink, "_WAIT_S", 0.5)
+            sink = opened(address)
+            for _ in range(2):
+                with pytest.raises(SinkHeldError, match=f"{address} answers 503: .*not durable"):
+                    sink.commit(epoch, rows(1))
+        running.go_on()
+        sink.commit(epoch, rows(1))
+        assert numbers_of(running.records) == [1]
 
 
 @pytest.mark.parametrize(
