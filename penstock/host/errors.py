@@ -6,7 +6,7 @@ from penstock.errors import PenstockError
 
 
 class NotEnoughCoresError(PenstockError):
-    """The receivers would hold every core, and no batch could ever run.
+    """The receivers would hold every core, and no batch could ever run, or not all of them start.
 
     Attributes:
         master: The master as the user set it.
@@ -24,13 +24,14 @@ class NotEnoughCoresError(PenstockError):
         *,
         shared: bool = False,
         functions: int = 0,
+        lacks: str = "no batch could run",
     ) -> None:
         what = "task(s) that receivers share" if shared else "receiver(s)"
         if functions:
             what = f"{what} and tasks of continuous streams ({functions} of them)"
         super().__init__(
             f"master {master!r} runs {slots} task(s) at a time and the program has {receivers} "
-            f"{what}, each of which holds one for good: no batch could run; {way_out}"
+            f"{what}, each of which holds one for good: {lacks}; {way_out}"
         )
         self.master = master
         self.slots = slots

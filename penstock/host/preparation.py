@@ -136,6 +136,8 @@ def check_application(
     settings: Settings,
     modules: Sequence[str] = (),
     functions: int = 0,
+    *,
+    has_batches: bool = True,
 ) -> None:
     """Check that the application can run receivers, and something beside them.
 
@@ -146,6 +148,7 @@ def check_application(
         settings: The settings.
         modules: See `needed_modules`.
         functions: How many tasks call functions of continuous streams.
+        has_batches: Whether anything but such functions has records.
 
     Raises:
         NotEnoughCoresError: The receivers would hold every core.
@@ -155,7 +158,7 @@ def check_application(
     shares = [share_of(receiver, settings.receivers_per_slot) for receiver in receivers]
     slots = slots_of(shares)
     tasks = len(slots) + sum(share >= 1 for share in shares)
-    check_cores(spark_context, len(receivers), running, tasks, functions)
+    check_cores(spark_context, len(receivers), running, tasks, functions, has_batches=has_batches)
     in_process = max(map(len, slots), default=1)
     check_spark_settings(spark_context.getConf().get, settings, len(receivers), in_process)
     check_executor_python(spark_context, modules)

@@ -32,6 +32,8 @@ def check_cores(
     running: int = 0,
     tasks: int | None = None,
     functions: int = 0,
+    *,
+    has_batches: bool = True,
 ) -> None:
     """Check that a core is left for batches when every task of receivers holds one.
 
@@ -41,6 +43,7 @@ def check_cores(
         running: How many tasks of receivers the application has already.
         tasks: How many tasks they are that share some; None: one each.
         functions: How many tasks call functions of continuous streams.
+        has_batches: Whether anything but such functions has records.
 
     Raises:
         NotEnoughCoresError: None is left.
@@ -57,6 +60,7 @@ def check_cores(
         running,
         tasks,
         functions,
+        has_batches=has_batches,
     )
 
 
@@ -156,10 +160,14 @@ def check_slots(
     running: int = 0,
     tasks: int | None = None,
     functions: int = 0,
+    *,
+    has_batches: bool = True,
 ) -> None:
     """Check that `master` runs more tasks at a time than there are tasks of receivers.
 
     Only masters that tell their cores beforehand can be checked: ``local`` and ``local-cluster``.
+    Without batches ``local`` needs none for anything else; on a cluster the jobs that start block
+    servers do.
 
     Args:
         master: Spark's master.
@@ -169,6 +177,7 @@ def check_slots(
         running: How many tasks of receivers the application has already.
         tasks: How many tasks they are that share some; None: one each.
         functions: How many tasks call functions of continuous streams.
+        has_batches: Whether anything but such functions has records.
 
     Raises:
         NotEnoughCoresError: It does not.
@@ -177,11 +186,12 @@ def check_slots(
     shared = tasks is not None and tasks < receivers
     tasks = running + (receivers if tasks is None else tasks)
     local = _LOCAL.match(master)
+    beside = 1 if has_batches or local is None else 0
     cluster = _LOCAL_CLUSTER.match(master)
     if local is not None:
         text = local.group(1) or "1"
         slots = (processors if text == "*" else int(text)) // task_cpus
-        way_out = f"use local[{(tasks + 1) * task_cpus}] or more"
+        way_out = f"use local[{(tasks + beside) * task_cpus}] or more"
     elif cluster is not None:
         workers, cores = int(cluster.group(1)), int(cluster.group(2))
         slots = workers * (cores // task_cpus)
@@ -189,10 +199,18 @@ def check_slots(
         way_out = f"use local-cluster[{workers},{needed},{cluster.group(3)}] or more"
     else:
         return
-    if slots > tasks:
+    if slots >= tasks + beside:
         return
-    left = slots - 1 - running
+    left = slots - beside - running
     if left > 0:
         per_slot = -(-receivers // left)
         way_out += f", or let them share tasks: spark.penstock.receivers.perSlot={per_slot}"
-    raise NotEnoughCoresError(master, slots, tasks, way_out, shared=shared, functions=functions)
+    raise NotEnoughCoresError(
+        master,
+        slots,
+        tasks,
+        way_out,
+        shared=shared,
+        functions=functions,
+        lacks="no batch could run" if has_batches else "some could not start",
+    )

@@ -606,6 +606,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             settings,
             needed_modules(requires, settings, directory, encryption),
             tasks,
+            has_batches=bool(self._graph.outputs),
         )
         run = prepare_run(self._sc, settings, directory, len(receivers), encryption, self._clock)
         folder = run.durability.scratch

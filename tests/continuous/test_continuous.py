@@ -18,6 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.continuous import Epoch
+from penstock.continuous.sinks import SinkHeldError
 from penstock.dead_letters import letters
 from penstock.host.errors import NotEnoughCoresError
 from penstock.receiver import receiver
@@ -543,11 +545,60 @@ def test_a_stream_is_continuous_or_has_batches(ssc: StreamingContext, tmp_path: 
 
 
 @pytest.mark.usefixtures("early_blocks")
-def test_each_task_holds_a_core(ssc: StreamingContext, tmp_path: Path) -> None:
-    ssc.receiverStream(numbers(10)).continuous(doubled, sink=FileSink(tmp_path), parallelism=3)
-    said = r"4 receiver\(s\) and tasks of continuous streams \(3 of them\)"
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_each_task_holds_a_core_and_batches_need_one(
+    ssc: StreamingContext, tmp_path: Path, has_batches: bool
+) -> None:
+    tasks = 3 if has_batches else 4
+    stream = ssc.receiverStream(numbers(10), "clicks")
+    stream.continuous(doubled, sink=FileSink(tmp_path), parallelism=tasks)
+    if has_batches:
+        ssc.queueStream([]).pprint()
+    lacks = "no batch could run" if has_batches else "some could not start"
+    said = (
+        rf"{tasks + 1} receiver\(s\) and tasks of continuous streams \({tasks} of them\).*{lacks}"
+    )
     with pytest.raises(NotEnoughCoresError, match=said):
         ssc.start()
+
+
+@pytest.mark.usefixtures("early_blocks")
+def test_continuous_streams_alone_may_hold_all_cores(ssc: StreamingContext, tmp_path: Path) -> None:
+    stream = ssc.receiverStream(numbers(3000, block_s=0.01), "clicks")
+    stream.continuous(doubled, sink=FileSink(tmp_path, "jsonl"), epoch=0.05, parallelism=3)
+    ssc.start()
+    await_that(lambda: len(written(tmp_path)) >= 3000, lambda: stream.epochs)
+    report = ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert report is not None
+    assert report.is_complete
+    assert sorted(written(tmp_path)) == [2 * n for n in range(3000)]
+
+
+class HeldSink(FileSink):
+    """Takes nothing until there is a file."""
+
+    def commit(self, epoch: Epoch, batches: Any) -> None:
+        if not os.path.exists(f"{self._folder}/opened"):
+            raise SinkHeldError("http://host/scores answers 503: the stream is held")
+        super().commit(epoch, batches)
+
+
+@pytest.mark.usefixtures("early_blocks")
+def test_a_sink_that_is_held_is_waited_for_and_no_failure(
+    ssc: StreamingContext, tmp_path: Path
+) -> None:
+    stream = ssc.receiverStream(numbers(300), "clicks")
+    stream.continuous(doubled, sink=HeldSink(tmp_path, "jsonl"), epoch=0.05, attempts=1)
+    ssc.start()
+    said = "the sink (http://host/scores answers 503: the stream is held)"
+    await_that(lambda: stream.epochs and stream.epochs.waits_for == said, lambda: stream.epochs)
+    (tmp_path / "opened").touch()
+    await_that(lambda: len(written(tmp_path)) >= 300, lambda: stream.epochs)
+    await_that(lambda: stream.epochs and stream.epochs.waits_for == "the source", lambda: 0)
+    status = stream.epochs
+    assert status is not None
+    assert (status.failed, status.failures) == (0, 0)
+    assert sorted(written(tmp_path)) == [2 * n for n in range(300)]
 
 
 def test_what_cannot_be_sent_to_a_task_is_named_where_it_is_given(

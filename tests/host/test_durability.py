@@ -145,6 +145,14 @@ class TestCores:
         with pytest.raises(NotEnoughCoresError, match=way_out):
             check_slots(master, 1, 8, receivers)
 
+    def test_without_batches_a_local_master_needs_none_for_them(self) -> None:
+        check_slots("local[2]", 1, 8, 1, functions=1, has_batches=False)
+        with pytest.raises(NotEnoughCoresError, match=r"some could not start; use local\[3\]"):
+            check_slots("local[2]", 1, 8, 1, functions=2, has_batches=False)
+        # The jobs that start block servers on other hosts need one.
+        with pytest.raises(NotEnoughCoresError, match=r"use local-cluster\[2,2,1024\]"):
+            check_slots("local-cluster[2,1,1024]", 1, 8, 1, functions=1, has_batches=False)
+
     def test_tasks_may_take_several_cores(self) -> None:
         check_slots("local[4]", 2, 8, 1)
         with pytest.raises(NotEnoughCoresError, match=r"local\[6\]"):
