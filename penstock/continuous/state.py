@@ -93,6 +93,8 @@ _ROW_KEYS = 500
 """In a row of changes."""
 _ROW_BYTES = 1 << 20
 """After so many no other key is put into a row, as SQLite takes no more than a gigabyte."""
+_LEAST_KEY, _MOST_KEY = -(1 << 63), (1 << 63) - 1
+_UNCHANGED: Any = object()
 _PLAIN = frozenset((int, float, str))
 _SHARE = 2
 """Of so many bytes that change one is written of what does not."""
@@ -315,8 +317,16 @@ class KeyedState(MutableMapping[Key, Any]):
 
     def get(self, key: Key, default: Any = None) -> Any:
         """Return the value of a key, or what is given in its place."""
-        found = self._kept(key)
-        return default if found is None else _value_of(found)
+        # As `_kept`, without calls of what is asked for each record.
+        if type(key) is not int or not _LEAST_KEY <= key <= _MOST_KEY:
+            check_key(key)
+        found = self._changed.get(key, _UNCHANGED)
+        if found is _UNCHANGED:
+            known = self._known
+            found = self._saved(key) if known is None else known.get(key)
+        if found is None:
+            return default
+        return found if type(found) is not bytes else pickle.loads(found)
 
     def _kept(self, key: Key) -> Value | None:
         check_key(key)
@@ -338,7 +348,8 @@ class KeyedState(MutableMapping[Key, Any]):
             raise _refused(self._place, "read", error) from error
 
     def __setitem__(self, key: Key, value: Any) -> None:
-        check_key(key)
+        if type(key) is not int or not _LEAST_KEY <= key <= _MOST_KEY:
+            check_key(key)
         if type(value) in _PLAIN:
             self._changed[key] = value
             return
@@ -395,8 +406,13 @@ class KeyedState(MutableMapping[Key, Any]):
             if known is None:
                 # Neighbours lie on one page.
                 changes.sort(key=itemgetter(0))
-        before = [(key, self._saved(key)) for key, _ in changes]
-        known_bytes = self._known_bytes + _bytes_of(changes) - _bytes_of(before)
+        before: list[Change]
+        if known is None:
+            before = [(key, self._saved(key)) for key, _ in changes]
+        else:
+            before = [(key, known.get(key)) for key, _ in changes]
+        changed_bytes = _bytes_of(changes)
+        known_bytes = self._known_bytes + changed_bytes - _bytes_of(before)
         turn = None
         with _told(self._place, "written"), _transaction(database):
             moved = database.execute(_NEXT, (number, end, self._attempt, number - 1))
@@ -405,7 +421,7 @@ class KeyedState(MutableMapping[Key, Any]):
             # Without "WHERE true" a page is written even where there is no row.
             database.execute("DELETE FROM undo WHERE true")
             if known is not None and known_bytes <= _MOST_BYTES:
-                turn = self._write_log(number, changes, known)
+                turn = self._write_log(number, changes, changed_bytes, known)
             else:
                 if known is not None:
                     database.execute("DELETE FROM state WHERE true")
@@ -432,9 +448,11 @@ class KeyedState(MutableMapping[Key, Any]):
             del known[key]
         self._turn = turn
 
-    def _write_log(self, number: int, changes: list[Change], known: dict[Key, Value]) -> _Turn:
+    def _write_log(
+        self, number: int, changes: list[Change], changed_bytes: int, known: dict[Key, Value]
+    ) -> _Turn:
         """Write an epoch's changes, and some of what does not change; return where the turn is."""
-        database, turn, size = self._database, self._turn, _bytes_of(changes) / _SHARE
+        database, turn, size = self._database, self._turn, changed_bytes / _SHARE
         if turn is None:
             size = math.inf
         elif not turn.left:
@@ -447,8 +465,8 @@ class KeyedState(MutableMapping[Key, Any]):
         while left and size > 0:
             left -= 1
             if (value := known.get(keys[left])) is not None:
-                some.append((keys[left], value))
-                size -= _bytes_of(some[-1:])
+                some.append(change := (keys[left], value))
+                size -= _bytes_of((change,))
         # Behind them: a change counts.
         rows = ((number, row) for row in _rows_of([*some, *changes]))
         database.executemany("INSERT INTO log VALUES (?, ?)", rows)
@@ -489,13 +507,15 @@ def _rows_of(changes: Sequence[Change], most: int = _ROW_KEYS) -> Iterator[bytes
 
 def _bytes_of(changes: Iterable[Change]) -> int:
     """Return about what they take in memory."""
-    return sum(
-        _ENTRY_BYTES
-        + (0 if isinstance(key, int) else len(key))
-        + (0 if isinstance(value, (int, float)) else len(value))
-        for key, value in changes
-        if value is not None
-    )
+    size = 0
+    for key, value in changes:
+        if value is not None:
+            size += _ENTRY_BYTES
+            if not isinstance(key, int):
+                size += len(key)
+            if not isinstance(value, (int, float)):
+                size += len(value)
+    return size
 
 
 def check_key_column(schema: pa.Schema, key_by: str, argument: str = "key_by") -> None:
@@ -586,7 +606,7 @@ def check_key(key: object) -> None:
     """
     if type(key) not in (int, str, bytes):
         raise TypeError(f"a key of a state is an int, str or bytes, and not {key!r:.100}")
-    if isinstance(key, int) and not -(1 << 63) <= key < 1 << 63:
+    if isinstance(key, int) and not _LEAST_KEY <= key <= _MOST_KEY:
         raise ValueError("an integer that is a key of a state is from -2**63 to 2**63 - 1")
     if isinstance(key, str):
         key.encode()  # Half a surrogate pair, as JSON may have it, could not be written.
