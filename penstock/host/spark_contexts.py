@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
+import shlex
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
+from pyspark.find_spark_home import _find_spark_home
 
 from penstock._arguments import refused
 from penstock.errors import IllegalStateError, SettingError
@@ -62,6 +67,37 @@ def hand_over_storage(spark_context: SparkContext) -> None:
     for name in STORAGE_VARIABLES:
         spark_context.environment.pop(name, None)
     spark_context.environment.update(given_storage(os.environ))
+
+
+_PROPERTY = re.compile(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*")
+
+
+def settings_to_start_with(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the settings with which Spark starts in a Python program, for who needs one before.
+
+    Those of its file of defaults, and those of ``PYSPARK_SUBMIT_ARGS``, which win. What Spark does
+    not accept is none: it says so when it starts.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-c", "--conf", action="append", default=[])
+    parser.add_argument("--properties-file")
+    try:
+        words = shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", ""))
+        given, _ = parser.parse_known_args(words)
+    except (ValueError, argparse.ArgumentError):
+        return []
+    folder = environment.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    file = Path(given.properties_file or os.path.join(folder, "spark-defaults.conf"))
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        lines = []
+    found = [(match[1], match[2]) for line in lines if (match := _PROPERTY.fullmatch(line))]
+    for text in given.conf:
+        key, equals, value = text.partition("=")
+        if equals:
+            found.append((key, value))
+    return found
 
 
 def take_storage(pairs: Iterable[tuple[str, str]]) -> None:

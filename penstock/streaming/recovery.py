@@ -16,7 +16,11 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, typed_text
 from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
-from penstock.host.spark_contexts import hand_over_storage, take_storage
+from penstock.host.spark_contexts import (
+    hand_over_storage,
+    settings_to_start_with,
+    take_storage,
+)
 from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError
@@ -300,6 +304,9 @@ def _newest(path: str) -> tuple[EncryptionKey | None, Checkpoint | None]:
         # What spark-submit was given is known before there is a Spark context.
         spark._ensure_initialized()
         take_storage(SparkConf(loadDefaults=True, _jvm=spark._jvm).getAll())
+    elif spark._jvm is None:
+        # Spark is not started for it: memory and class path are those that the program asks for.
+        take_storage(settings_to_start_with(os.environ))
     encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
     return encryption, read_checkpoint(path, encryption)
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 
-from penstock.host.spark_contexts import hand_over_storage, take_storage
+from penstock.host.spark_contexts import (
+    hand_over_storage,
+    settings_to_start_with,
+    take_storage,
+)
+from penstock.streaming import StreamingContext
 from penstock.wal import STORAGE_VARIABLES
 
 PATIENCE = ("spark.penstock.storage.patience", "PENSTOCK_STORAGE_PATIENCE")
@@ -48,3 +55,56 @@ def test_a_spark_context_gives_them_to_its_tasks_and_leaves_the_next_one_none(
     finally:
         take_storage(())
     assert os.environ[PATIENCE[1]] == "7s"
+
+
+def test_what_spark_will_start_with_is_known_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = tmp_path / "spark-defaults.conf"
+    defaults.write_text(
+        "# spark.a 0\n\nspark.a   1\nspark.b=2 and more  \nspark.c: 3\nspark.master local[2]\n"
+    )
+    arguments = (
+        "--master local[4] --conf 'spark.b=x y' -c spark.d==4 --conf=spark.e=5 pyspark-shell"
+    )
+    environment = {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_SUBMIT_ARGS": arguments}
+    found = dict(settings_to_start_with(environment))
+    assert found == {
+        "spark.a": "1",
+        "spark.b": "x y",
+        "spark.c": "3",
+        "spark.d": "=4",
+        "spark.e": "5",
+        "spark.master": "local[2]",
+    }
+    other = tmp_path / "other.conf"
+    other.write_text("spark.a 9\n")
+    environment["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {other} pyspark-shell"
+    assert settings_to_start_with(environment) == [("spark.a", "9")]
+    # What Spark will refuse is left to it.
+    for wrong in ("--conf", "--conf 'spark.a=1", "--conf spark.a"):
+        environment |= {"PYSPARK_SUBMIT_ARGS": wrong, "SPARK_CONF_DIR": str(tmp_path / "none")}
+        assert settings_to_start_with(environment) == []
+
+
+def test_a_program_finds_its_checkpoint_by_what_spark_will_start_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    untyped: Any = SparkContext
+    monkeypatch.setattr(untyped, "_jvm", None)
+    monkeypatch.setattr(untyped, "_active_spark_context", None)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "not one")
+    monkeypatch.setenv(
+        "PYSPARK_SUBMIT_ARGS",
+        f"--conf spark.penstock.storage.s3.endpoint=http://127.0.0.1:{port} "
+        "--conf spark.penstock.storage.patience=1s pyspark-shell",
+    )
+    try:
+        with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
+            StreamingContext.getOrCreate("s3://bucket/app", lambda: pytest.fail("it was called"))
+    finally:
+        take_storage(())
