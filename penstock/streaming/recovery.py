@@ -79,6 +79,8 @@ _RELOADED = (
 )
 """What the new environment may replace, as in Spark's `Checkpoint.createSparkConf`."""
 
+_WAY_TO_S3 = tuple(key for key in STORAGE_VARIABLES.values() if ".s3." in key)
+
 _NOT_COMPARED = ("spark.app.", "spark.submit.", "spark.repl.", "spark.ui.showConsoleProgress")
 """What Spark sets itself, by how the program is started."""
 
@@ -250,7 +252,7 @@ def recover_context(
         raise CheckpointReadError(path, header.refusal)
     own = spark_context is None
     if spark_context is None:
-        spark_context = SparkContext(conf=recovered_conf(header.conf))
+        spark_context = SparkContext(conf=recovered_conf(header.conf, path))
     else:
         _tell_of_settings(
             "The settings of the SparkContext count, and not those of the checkpoint, where they "
@@ -365,14 +367,20 @@ def _is_encryption_enabled(spark_context: SparkContext | None) -> bool | None:
     return settings.io_encryption_enabled
 
 
-def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
+def recovered_conf(pairs: Iterable[tuple[str, str]], path: str = "") -> SparkConf:
     """Return Spark's configuration of a recovered program.
 
     It is the one that was saved, without what belongs to one run. What the new environment sets
     of `_RELOADED` counts instead: by ``spark-submit``, or by ``PYSPARK_SUBMIT_ARGS``; and what it
-    sets of object storage.
+    sets of object storage. What is saved of the way to S3 is not needed where the checkpoint was
+    found there without it, and may be of a place that is no more.
+
+    Args:
+        pairs: What was saved.
+        path: Where the checkpoint was found.
     """
-    kept = {key: value for key, value in pairs if key not in _OF_ONE_RUN}
+    dropped = _WAY_TO_S3 if path.startswith("s3:") else ()
+    kept = {key: value for key, value in pairs if key not in _OF_ONE_RUN and key not in dropped}
     spark: Any = SparkContext
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     is_first = spark._jvm is None
@@ -384,6 +392,9 @@ def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
         value = environment.get(key, None)
         if value is not None:
             kept[key] = value
+    # By these the checkpoint was reached.
+    stored = given_storage(os.environ)
+    kept.update((STORAGE_VARIABLES[name], text) for name, text in stored.items())
     if keys:
         named = dict(environment.getAll())
         if not is_submitted:
@@ -399,9 +410,6 @@ def recovered_conf(pairs: Iterable[tuple[str, str]]) -> SparkConf:
             kept,
             added_only=True,
         )
-    # By these the checkpoint was reached.
-    stored = given_storage(os.environ)
-    kept.update((STORAGE_VARIABLES[name], text) for name, text in stored.items())
     return _conf(kept)
 
 

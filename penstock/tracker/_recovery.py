@@ -329,7 +329,7 @@ def recover_ledger(folder: str, reader: LogReader) -> RecoveredLedger:
     """Read the ledger back.
 
     Args:
-        folder: The driver log's folder, for messages.
+        folder: The address of the driver log's folder, for messages.
         reader: The log, opened for reading.
 
     Raises:

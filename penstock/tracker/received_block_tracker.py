@@ -150,7 +150,7 @@ class ReceivedBlockTracker:
         """
         self._retention = retention
         self._stream_ids = frozenset(stream_ids)
-        self._folder = "memory"
+        self._address = "memory"
         self._clock = clock or SystemClock()
         self._driver_log = DriverLog(log, snapshots, self._clock)
         self._commit_lock = threading.Lock()
@@ -226,7 +226,7 @@ class ReceivedBlockTracker:
                 stream_ids, log=log, clock=clock, snapshots=snapshots, retention=retention
             )
             reader = LogReader.open(folder, fs=fs, before=log.first_segment, cipher=cipher)
-            tracker._recover(folder, reader, clock)
+            tracker._recover(fs.address(folder), reader, clock)
         except BaseException:
             log.close()
             raise
@@ -260,7 +260,7 @@ class ReceivedBlockTracker:
             try:
                 reader = LogReader.open(folder, fs=fs, cipher=cipher)
                 tracker = cls((), clock=clock)
-                tracker._recover(folder, reader, clock)
+                tracker._recover(fs.address(folder), reader, clock)
             except FileNotFoundError:
                 # A running program replaced what was listed by a snapshot.
                 if not left:
@@ -269,13 +269,13 @@ class ReceivedBlockTracker:
                 return tracker
         raise AssertionError("not reached")
 
-    def _recover(self, folder: str, reader: LogReader, clock: Clock) -> None:
+    def _recover(self, address: str, reader: LogReader, clock: Clock) -> None:
         started_s = clock.monotonic_s()
         try:
-            found = recover_ledger(folder, reader)
+            found = recover_ledger(address, reader)
         except CorruptRecordError as error:
-            raise DamagedLedgerError(folder, error) from error
-        self._folder = folder
+            raise DamagedLedgerError(address, error) from error
+        self._address = address
         self._state = found.state
         for attempt in found.state.attempts.values():
             attempt.ended = True
@@ -287,7 +287,7 @@ class ReceivedBlockTracker:
         _log.info(
             "driver log %s: recovered %d unallocated blocks and %d batches from %d records in "
             "%.2f s",
-            folder,
+            address,
             sum(
                 len(stream.unallocated) + len(stream.kept or ())
                 for stream in found.state.streams.values()
@@ -349,7 +349,7 @@ class ReceivedBlockTracker:
             left = tuple(name for name in others if name not in removed)
             if left:
                 new = tuple(name for name in streams if name not in known)
-                raise StreamsDoNotFitError(self._folder, left, new, are_kept)
+                raise StreamsDoNotFitError(self._address, left, new, are_kept)
             others_use = tuple(
                 name
                 for name in streams
@@ -358,7 +358,7 @@ class ReceivedBlockTracker:
             )
             if others_use:
                 is_kept = state.streams[numbers[others_use[0]]].kept is not None
-                raise LedgerError(_in_other_use(self._folder, others_use, is_kept))
+                raise LedgerError(_in_other_use(self._address, others_use, is_kept))
             names = tuple((numbers[name], name) for name in streams if name not in known)
             newly_kept = tuple(
                 (number, uuid.uuid4().hex) for number, name in names if are_kept or name in kept

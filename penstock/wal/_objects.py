@@ -162,7 +162,8 @@ class ObjectFolderLock:
         """
         epochs, now = self._newest()
         if not epochs or now.token != self._owner.token:
-            taker = "somebody who removed it" if not epochs else now.name or "somebody since gone"
+            let_go = "another process, which has let it go since"
+            taker = "somebody who removed it" if not epochs else now.name or let_go
             raise OSError(errno.ESTALE, f"the log was taken over by {taker}", self._address)
 
     def release(self) -> None:

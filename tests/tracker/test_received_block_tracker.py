@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -32,7 +33,14 @@ from penstock.tracker.errors import (
     LedgerWriteError,
 )
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.wal import CorruptRecordError, LogFolderInUseError, LogReader, LogWriter, repair
+from penstock.wal import (
+    CorruptRecordError,
+    LocalFileSystem,
+    LogFolderInUseError,
+    LogReader,
+    LogWriter,
+    repair,
+)
 from penstock.wire.messages import AddBlock, Failure, Ok, Refused
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,
@@ -622,6 +630,29 @@ def test_i6_damage_in_the_driver_log_names_segment_and_offset(folder: str) -> No
     assert f"`penstock wal check {folder}`" in str(error.value)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     assert (error.value.segment, error.value.offset) == (places[1].segment, places[1].offset)
+
+
+class ElsewhereFileSystem(LocalFileSystem):
+    """A file system whose addresses are no paths, as those of an object store."""
+
+    def address(self, path: str) -> str:
+        return f"s3://bucket{path}"
+
+
+def test_a_damaged_driver_log_elsewhere_is_named_as_commands_take_it(folder: str) -> None:
+    with LogWriter.create(folder, options=LOG_OPTIONS) as log:
+        for _ in range(2):
+            log.append(EVENTS_KIND, b"x")
+    with LogReader.open(folder) as reader:
+        places = [record.place for record in reader.records()]
+    with open(LogReader.open(folder).segments[0].path, "r+b") as file:
+        file.seek(places[0].offset + 20)
+        file.write(b"\xff\xff")
+    commands = f"`penstock wal check s3://bucket{folder}`"
+    with pytest.raises(DamagedLedgerError, match=re.escape(commands)):
+        ReceivedBlockTracker.recover((0,), folder, fs=ElsewhereFileSystem())
+    with pytest.raises(DamagedLedgerError, match=re.escape(commands)):
+        ReceivedBlockTracker.read(folder, fs=ElsewhereFileSystem())
 
 
 def test_i6_a_driver_log_that_was_cut_short_is_damage_and_repair_keeps_what_is_whole(

@@ -45,6 +45,40 @@ def test_the_configuration_of_one_run_is_not_taken_over(sc: Any, monkeypatch: An
     assert "spark.ui.port" not in found
 
 
+ENDPOINT = "spark.penstock.storage.s3.endpoint"
+PROFILE = "spark.penstock.storage.s3.profile"
+PATIENCE = "spark.penstock.storage.patience"
+SAVED_STORAGE = {ENDPOINT: "http://before:1", PROFILE: "before", PATIENCE: "5s"}
+
+
+def test_a_program_goes_on_with_the_store_by_which_its_folder_was_found(
+    sc: Any, monkeypatch: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setenv("PENSTOCK_STORAGE_S3_ENDPOINT", "http://now:1")
+    properties = sc._jvm.java.lang.System
+    properties.setProperty(ENDPOINT, "http://now:1")
+    try:
+        found = dict(recovered_conf(SAVED_STORAGE.items(), "s3://bucket/app").getAll())
+    finally:
+        properties.clearProperty(ENDPOINT)
+    assert found[ENDPOINT] == "http://now:1"
+    # There was none; the folder was found by what else the environment has.
+    assert PROFILE not in found
+    assert found[PATIENCE] == "5s"
+    # It counts: so nothing is said.
+    assert ENDPOINT not in caplog.text
+
+
+def test_a_program_whose_checkpoint_is_elsewhere_keeps_how_its_logs_are_reached(
+    sc: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.delenv("PENSTOCK_STORAGE_S3_ENDPOINT", raising=False)
+    for path in ("/var/lib/app", "hdfs://host/app"):
+        found = dict(recovered_conf(SAVED_STORAGE.items(), path).getAll())
+        assert SAVED_STORAGE.items() <= found.items()
+
+
 def test_what_is_set_otherwise_than_in_a_checkpoint_is_said_with_the_value_that_counts(
     sc: Any, program_of: ProgramOf, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
