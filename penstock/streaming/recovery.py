@@ -18,6 +18,7 @@ from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
 from penstock.host.spark_contexts import (
     hand_over_storage,
+    read_settings,
     settings_to_start_with,
     take_storage,
 )
@@ -35,7 +36,7 @@ from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, r
 from penstock.streaming.checkpoint.saved_states import state_names
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.rdd_files import SparkRDDFiles
-from penstock.wal import STORAGE_VARIABLES, EncryptionKey, given_storage
+from penstock.wal import STORAGE_VARIABLES, EncryptionKey, given_storage, is_storage_setting
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -301,16 +302,24 @@ def _newest(path: str) -> tuple[EncryptionKey | None, Checkpoint | None]:
     spark: Any = SparkContext
     spark_context: SparkContext | None = spark._active_spark_context
     if spark_context is not None:
+        read_settings(spark_context, is_storage_setting)
         hand_over_storage(spark_context)
     elif "PYSPARK_GATEWAY_PORT" in os.environ:
         # What spark-submit was given is known before there is a Spark context.
         spark._ensure_initialized()
-        take_storage(SparkConf(loadDefaults=True, _jvm=spark._jvm).getAll())
+        _take_storage(SparkConf(loadDefaults=True, _jvm=spark._jvm).getAll())
     elif spark._jvm is None:
         # Spark is not started for it: memory and class path are those that the program asks for.
-        take_storage(settings_to_start_with(os.environ))
+        _take_storage(settings_to_start_with(os.environ))
     encryption = recovery_encryption(_is_encryption_enabled(spark_context), os.environ)
     return encryption, read_checkpoint(path, encryption)
+
+
+def _take_storage(pairs: Iterable[tuple[str, str]]) -> None:
+    pairs = [pair for pair in pairs if is_storage_setting(pair[0])]
+    # In the environment it would be named as a variable, which nobody has set.
+    Settings.from_pairs(pairs)
+    take_storage(pairs)
 
 
 def find_upgrade(directory: str, version: str) -> CheckpointHeader | None:

@@ -153,7 +153,12 @@ from penstock.wal._layout import (
 from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem, has_used_objects
 from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
 from penstock.wal._objects_clouds import object_store_help
-from penstock.wal._objects_settings import STORAGE_VARIABLES, given_storage, storage_environment
+from penstock.wal._objects_settings import (
+    STORAGE_VARIABLES,
+    given_storage,
+    is_storage_setting,
+    storage_environment,
+)
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, no_segment, read_record
 from penstock.wal._writer import LogWriter
@@ -209,6 +214,7 @@ __all__ = [
     "is_on_hdfs",
     "is_on_objects",
     "is_shared",
+    "is_storage_setting",
     "locate",
     "lock_folder",
     "make_folders",

@@ -39,9 +39,14 @@ STORAGE_VARIABLES = {
 """The settings by the variables that stand for them."""
 
 
+def is_storage_setting(key: str) -> bool:
+    """Tell whether a key is one of these settings, or one that is misspelled."""
+    return key.startswith(_PREFIX)
+
+
 def storage_environment(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the variables of what a configuration has of these settings."""
-    return {_variable(key): text for key, text in pairs if key.startswith(_PREFIX)}
+    return {_variable(key): text for key, text in pairs if is_storage_setting(key)}
 
 
 def given_storage(environment: Mapping[str, str]) -> dict[str, str]:

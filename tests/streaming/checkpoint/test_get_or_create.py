@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import SparkConf
 
+from penstock.errors import SettingError
 from penstock.streaming import CheckpointReadError, StreamingContext
 from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, SavedState
 from penstock.streaming.recovery import recover_context, recovered_conf, saved_conf
@@ -77,6 +79,28 @@ def test_a_program_whose_checkpoint_is_elsewhere_keeps_how_its_logs_are_reached(
     for path in ("/var/lib/app", "hdfs://host/app"):
         found = dict(recovered_conf(SAVED_STORAGE.items(), path).getAll())
         assert SAVED_STORAGE.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("s3.endpont", "http://host:9000"), ("patience", "long")],
+)
+def test_a_setting_of_a_store_that_is_wrong_is_named_as_it_was_given(
+    sc: Any, monkeypatch: Any, key: str, text: str
+) -> None:
+    key = f"spark.penstock.storage.{key}"
+    with settings(sc, {key: text}), pytest.raises(SettingError, match=re.escape(key)):
+        StreamingContext.getOrCreate("s3://bucket/app", lambda: 1 / 0)
+    # As by spark-submit, before there is a Spark context.
+    monkeypatch.setattr(type(sc), "_active_spark_context", None)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    properties = sc._jvm.java.lang.System
+    properties.setProperty(key, text)
+    try:
+        with pytest.raises(SettingError, match=re.escape(key)):
+            StreamingContext.getOrCreate("s3://bucket/app", lambda: 1 / 0)
+    finally:
+        properties.clearProperty(key)
 
 
 def test_what_is_set_otherwise_than_in_a_checkpoint_is_said_with_the_value_that_counts(
