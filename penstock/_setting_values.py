@@ -83,17 +83,21 @@ class Seconds:
     """A time in Spark's syntax, as seconds with their fraction."""
 
     minimum_ms: int = 1
+    maximum_h: int | None = None
 
     @property
     def accepted(self) -> str:
+        most = "" if self.maximum_h is None else f" and at most {self.maximum_h} h"
         return (
-            f"a time of at least {self.minimum_ms} ms such as 1500ms, 30s or 1m "
+            f"a time of at least {self.minimum_ms} ms{most} such as 1500ms, 30s or 1m "
             "(a bare number counts seconds)"
         )
 
     def read(self, text: str) -> float:
         microseconds = _microseconds(text, "s")
         if microseconds < self.minimum_ms * 1000:
+            raise ValueError(text)
+        if self.maximum_h is not None and microseconds > self.maximum_h * 3_600_000_000:
             raise ValueError(text)
         return microseconds / 1_000_000
 

@@ -320,7 +320,7 @@ class Settings:
         "spark.penstock.storage.s3.virtualHosted", Flag(), "false"
     )
     storage_request_timeout_s: float = _setting(
-        "spark.penstock.storage.requestTimeout", Seconds(minimum_ms=100), "60s"
+        "spark.penstock.storage.requestTimeout", Seconds(minimum_ms=100, maximum_h=1), "60s"
     )
     storage_patience_s: float = _setting("spark.penstock.storage.patience", Seconds(), "60s")
     dead_letters_enabled: bool = _setting("spark.penstock.deadLetters.enabled", Flag(), "true")

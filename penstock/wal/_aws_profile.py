@@ -12,6 +12,7 @@ import logging
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from penstock.errors import text_of
 from penstock.wal._errors import MissingClientError
 
 _logger = logging.getLogger("penstock.wal")
@@ -35,22 +36,25 @@ class ProfileCredentials:
     def __init__(self, address: str, profile: str) -> None:
         try:
             self._sessions: Any = importlib.import_module("botocore.session")
-            errors: Any = importlib.import_module("botocore.exceptions")
         except ImportError:
             raise MissingClientError(address, "botocore", "penstock[aws]") from None
-        self._errors = (errors.BotoCoreError, errors.ClientError, LookupError)
         self._profile = profile
         self._credentials: Any = None
         try:
             self._last = self._read()
-        except self._errors as error:
-            text = f"the profile {profile!r} gives no credentials: {error}"
-            raise OSError(errno.EACCES, text, address) from None
+        except Exception as error:  # noqa: BLE001  # also that a program of it is not there
+            text = f"the profile {profile!r} gives no credentials: {text_of(error)}"
+            raise PermissionError(errno.EACCES, text, address) from None
 
     def options(self) -> dict[str, Any]:
         """Return with what a store is opened: these, and what the profile says of it."""
         said = self._session.get_scoped_config()
-        given = {"region": said.get("region"), "endpoint": said.get("endpoint_url")}
+        services = self._session.full_config.get("services", {}).get(said.get("services"), {})
+        own = services.get("s3") or {}
+        given = {
+            "region": said.get("region"),
+            "endpoint": own.get("endpoint_url") or said.get("endpoint_url"),
+        }
         return {
             "credential_provider": self,
             **{name: text for name, text in given.items() if text},
@@ -59,9 +63,11 @@ class ProfileCredentials:
     def __call__(self) -> dict[str, Any]:
         try:
             self._last = self._read()
-        except self._errors as error:
+        except Exception as error:  # noqa: BLE001  # also that a program of it is not there
             # Perhaps a file is being written. What was given may hold still.
-            _logger.warning("the profile %r gives no credentials: %s", self._profile, error)
+            _logger.warning(
+                "the profile %r gives no credentials: %s", self._profile, text_of(error)
+            )
         return self._last | {"expires_at": datetime.now(timezone.utc) + _HOLDS}
 
     def _read(self) -> dict[str, Any]:

@@ -55,6 +55,9 @@ _CAUSE = re.compile(
     r"|hyper::Error\(\s*(\w+)"
 )
 _CERTIFICATE = re.compile(r"\bInvalidCertificate\((?:\s*Other\(\s*OtherError\()?\s*(\w+)")
+_NO_TLS = "InvalidContentType"
+_NO_AUTHORITIES = "No CA certificates were loaded"
+_HALF = re.compile("Missing (AccessKeyId|SecretAccessKey)")
 _NO_TOKEN = re.compile(r'token request.*?(?:"error_description": *"([^"]*)"|$)')
 _BUSY = frozenset({408, 409, 429})
 _REFUSED_KINDS = frozenset({"PermissionDeniedError", "UnauthenticatedError"})
@@ -110,16 +113,22 @@ class ObjectsClient:
                 text = f"{variable} begins or ends with a blank or a line break"
                 raise OSError(errno.EINVAL, text, name)
         more = cloud.options(found, os.environ)
+        named = "AZURE_STORAGE_CONNECTION_STRING"
         if profile := more.pop("profile", None):
+            named = f"the endpoint_url of the profile {profile!r}"
             more = ProfileCredentials(name, profile).options() | more
         for variable in cloud.endpoint_variables:
             endpoint = os.environ.get(variable)
             if endpoint or (endpoint is not None and variable not in STORAGE_VARIABLES):
-                if not _is_endpoint(endpoint.strip()):
-                    text = f"{variable} is {endpoint!r}, and not of the form https://host:port"
-                    raise OSError(errno.EINVAL, text, name)
-                more[cloud.endpoint_option] = endpoint.strip().rstrip("/")
+                named, more[cloud.endpoint_option] = variable, endpoint
                 break
+        if (endpoint := more.get(cloud.endpoint_option)) is not None:
+            if not _is_endpoint(endpoint.strip()):
+                # There may be a password in it.
+                shown = "" if set("@?") & set(endpoint) else f"{endpoint!r}, and "
+                text = f"{named} is {shown}not of the form https://host:port"
+                raise OSError(errno.EINVAL, text, name)
+            more[cloud.endpoint_option] = endpoint.strip().rstrip("/")
         if more.get("virtual_hosted_style_request") and (endpoint := more.get("endpoint")):
             host = urlsplit(endpoint).hostname or ""
             with contextlib.suppress(ValueError):
@@ -235,12 +244,13 @@ class ObjectsClient:
 
 
 def _is_endpoint(text: str) -> bool:
-    # What is none, the client panics at.
     try:
         parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # What is none, the client panics at.
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+    return is_one and not ("@" in parts.netloc or parts.query or parts.fragment)
 
 
 def _common_folder(keys: Sequence[str]) -> str:
@@ -287,10 +297,13 @@ def _of_kind(error: BaseException, address: str) -> OSError:
     code = said[1] if said is not None else of_many[1] if of_many is not None else ""
     is_cut_off = not status and ("HTTP error" in text or "timed out" in text)
     certificate = _CERTIFICATE.search(details) if is_cut_off else None
+    is_half = _HALF.search(text) is not None
     token = _NO_TOKEN.search(text)
     is_no_token = token is not None and 400 <= status < 500 and status not in _BUSY
-    is_refused = status in (401, 403) or code in REFUSED_CODES or kind in _REFUSED_KINDS
-    if cloud.role.search(text):
+    is_refused = is_half or status in (401, 403) or code in REFUSED_CODES or kind in _REFUSED_KINDS
+    if is_half:
+        text = f"a half of the key is not in the environment ({cloud.credentials}): {text}"
+    elif cloud.role.search(text):
         text = (
             f"there are no credentials in the environment ({cloud.credentials}), and this host "
             f"gives none for a role: {text}"
@@ -298,12 +311,15 @@ def _of_kind(error: BaseException, address: str) -> OSError:
     elif token is not None and is_no_token:
         text = f"these credentials are not taken: {token[1] or text}"
     elif said is not None:
+        is_list = "list request" in text
         text = f"{code}: {html.unescape(said[2])}" + (f" (HTTP {status})" if status else "")
+        if is_list and code in GONE_CODES:
+            text += "; a list was asked for: is the bucket's name in the endpoint, too?"
     elif certificate is not None:
-        text = (
-            f"the store's certificate is not accepted: {certificate[1]}; a file of authorities can "
-            f"be named in the environment (SSL_CERT_FILE): {text}"
-        )
+        way_out = "a file of authorities can be named in the environment (SSL_CERT_FILE)"
+        if certificate[1].startswith("NotValidForName"):
+            way_out = "ask by a name that it has"
+        text = f"the store's certificate is not accepted: {certificate[1]}; {way_out}: {text}"
         is_cut_off = False
     elif is_cut_off:
         causes = [" ".join(filter(None, cause)) for cause in _CAUSE.findall(details)]
@@ -311,6 +327,14 @@ def _of_kind(error: BaseException, address: str) -> OSError:
         if "builder error" in text:
             text = f"what gives these credentials is asked by https only: {text}"
             is_cut_off = False
+        elif _NO_TLS in text:
+            text = f"who answers speaks no TLS; is its endpoint to begin with http://? {text}"
+            is_cut_off = False
+    elif _NO_AUTHORITIES in details:
+        text = (
+            "no certificates of authorities are found on this host: install them (the package "
+            f"ca-certificates), or name a file of them in the environment (SSL_CERT_FILE): {text}"
+        )
     if is_refused or is_no_token:
         return PermissionError(errno.EACCES, text, address)
     if status in _NOT_TO_PASS:

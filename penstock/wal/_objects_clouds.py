@@ -143,10 +143,9 @@ _CLOUDS = {
             "AWS_ENDPOINT_URL",
         ),
         prefix="AWS_",
-        credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-        role=re.compile(
-            "latest/api/token|/latest/meta-data/|Missing (AccessKeyId|SecretAccessKey)"
-        ),
+        credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or "
+        "AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN",
+        role=re.compile("latest/api/token|/latest/meta-data/"),
         options=_s3,
     ),
     "gs": Cloud(
@@ -173,8 +172,8 @@ _CLOUDS = {
         endpoint_option="endpoint",
         endpoint_variables=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
         prefix="AZURE_",
-        credentials="AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_CONNECTION_STRING, or "
-        "AZURE_CLIENT_ID with AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
+        credentials="AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_CONNECTION_STRING of this account, "
+        "or AZURE_CLIENT_ID with AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
         role=re.compile("/metadata/identity/"),
         options=_azure,
         lists_after=False,

@@ -339,10 +339,36 @@ def test_why_a_connection_fails_is_said(
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://127.0.0.1:{port}")
     said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
     assert str(said).endswith("Connection refused: 's3://logs/key'")
+    assert answer_of(said) is Answer.AWAY
+
+
+def test_an_endpoint_without_tls_is_said_at_once(
+    store: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", store.url.replace("http", "https"))
     said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
-    assert "InvalidMessage InvalidContentType" in str(said)
-    assert answer_of(said) is Answer.AWAY
+    assert "speaks no TLS; is its endpoint to begin with http://?" in str(said)
+    assert answer_of(said) is Answer.OTHER
+
+
+@pytest.mark.parametrize("has_name", [True, False])
+def test_a_host_without_certificates_of_authorities_is_told_what_to_install(
+    store: Answering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has_name: bool
+) -> None:
+    (tmp_path / "none.pem").write_text("no certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / ("none.pem" if has_name else "missing")))
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    said = raised(lambda: ObjectsClient.of_bucket(S3))
+    assert "no certificates of authorities are found on this host: install them" in str(said)
+    assert "SSL_CERT_FILE" in str(said)
+
+
+def test_a_list_that_is_taken_for_an_object_is_said(store: Answering) -> None:
+    # As by AWS, where the endpoint has the bucket's name, too.
+    store.status, store.body = 404, error("NoSuchKey")
+    said = raised(lambda: list(ObjectsClient.of_bucket(S3).keys("app")))
+    assert "is the bucket's name in the endpoint, too?" in str(said)
+    assert "in the endpoint" not in str(raised(lambda: ObjectsClient.of_bucket(S3).get("key")))
 
 
 def test_a_certificate_that_is_not_accepted_is_said_at_once(
@@ -355,6 +381,10 @@ def test_a_certificate_that_is_not_accepted_is_said_at_once(
         assert "certificate is not accepted: UnknownIssuer; " in str(said)
         assert "SSL_CERT_FILE" in str(said)
         assert answer_of(said) is Answer.OTHER
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://localhost:{port}")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+        said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
+        assert "NotValidForNameContext; ask by a name that it has" in str(said)
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
         assert "error sending request: IncompleteMessage" in str(said)
@@ -389,6 +419,25 @@ def test_an_endpoint_is_an_address_with_its_scheme(
 
 
 @pytest.mark.parametrize(
+    "endpoint",
+    ["http://user:hush@host", "https://host/?sig=hush", "user:hush@host", "https://host?hush"],
+)
+def test_an_endpoint_with_a_secret_is_refused_without_showing_it(
+    store: Answering, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    said = str(raised(lambda: ObjectsClient.of_bucket(S3)))
+    assert "AWS_ENDPOINT_URL is not of the form https://host:port" in said
+    assert "hush" not in said
+    monkeypatch.delenv("AZURE_STORAGE_ENDPOINT")
+    text = f"AccountName=account;BlobEndpoint={endpoint}"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    said = str(raised(lambda: ObjectsClient.of_bucket(AZURE)))
+    assert "AZURE_STORAGE_CONNECTION_STRING is not of the form" in said
+    assert "hush" not in said
+
+
+@pytest.mark.parametrize(
     ("bucket", "variable"),
     [
         # Where the client would panic, and where the store would say that a signature is wrong.
@@ -410,7 +459,9 @@ def test_a_line_break_behind_a_credential_is_named(
 def test_missing_credentials_are_said(store: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
-    assert "there are no credentials in the environment (AWS_ACCESS_KEY_ID and" in str(said)
+    assert "a half of the key is not in the environment (AWS_ACCESS_KEY_ID and" in str(said)
+    assert str(said).endswith("Missing SecretAccessKey: 's3://logs'")
+    assert answer_of(said) is Answer.REFUSED
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.url)
     store.status = 403

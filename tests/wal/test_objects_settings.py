@@ -202,6 +202,10 @@ def test_a_write_is_not_made_again_where_the_answer_is_slow(
 def test_a_setting_of_the_environment_that_is_nonsense_is_named(
     server: VersityServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PENSTOCK_STORAGE_REQUEST_TIMEOUT", "99999999999999999s")
+    with pytest.raises(SettingError, match=r"REQUEST_TIMEOUT.*100 ms and at most 1 h such"):
+        put()
+    monkeypatch.delenv("PENSTOCK_STORAGE_REQUEST_TIMEOUT")
     monkeypatch.setenv("PENSTOCK_STORAGE_PATIENCE", "long")
     with pytest.raises(SettingError, match=r"PENSTOCK_STORAGE_PATIENCE.*such as 1500ms"):
         put()
@@ -278,6 +282,55 @@ def test_a_profile_without_credentials_is_told_with_its_name(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(PermissionError, match=f"the profile '{profile}' gives no credentials"):
         put()
+
+
+@pytest.mark.parametrize("program", ["/no/such/program", "/bin/echo no-json"])
+def test_what_a_profile_raises_is_not_taken_for_an_answer_of_the_store(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
+) -> None:
+    # That a program is not there says nothing of a block.
+    (tmp_path / "config").write_text(f"[profile lab]\ncredential_process={program}\n")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    with pytest.raises(PermissionError, match="the profile 'lab' gives no credentials"):
+        put()
+
+
+def test_a_program_of_a_profile_that_goes_away_leaves_what_it_gave(
+    server: VersityServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    gives = tmp_path / "gives"
+    keys = f'"AccessKeyId": "{ROOT[0]}", "SecretAccessKey": "{ROOT[1]}"'
+    gives.write_text(f"#!/bin/sh\necho '{{\"Version\": 1, {keys}}}'\n")
+    gives.chmod(0o700)
+    (tmp_path / "config").write_text(f"[profile lab]\ncredential_process={gives}\n")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    client = ObjectsClient.of_bucket(ADDRESS)
+    client.replace("program", b"first")
+    gives.unlink()
+    time.sleep(0.2)
+    client.replace("program", b"second")
+    assert "the profile 'lab' gives no credentials" in caplog.text
+
+
+def test_an_endpoint_of_a_profile_is_looked_at_and_may_be_that_of_its_services(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_profile(tmp_path)
+    monkeypatch.delenv("PENSTOCK_STORAGE_S3_ENDPOINT")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    config = tmp_path / "config"
+    config.write_text(f"[profile lab]\nendpoint_url=127.0.0.1:{server.port}\n")
+    with pytest.raises(OSError, match=r"endpoint_url of the profile 'lab' is '127.*not of"):
+        put()
+    config.write_text(
+        "[profile lab]\nservices=mine\nendpoint_url=http://127.0.0.1:1\n"
+        f"[services mine]\ns3 =\n  endpoint_url = {server.url}\n"
+    )
+    put()
 
 
 def test_a_profile_needs_its_package(
