@@ -52,6 +52,9 @@ _ALIGNMENT = 4096
 _OBJECT = 4 * _MIB
 _RECORDS_PER_S = 10_000
 _RECORD = b"x" * 100
+_SAMPLED = 49
+"""Of so many records one is timed: no divisor of those of an interval, or a few moments of it would
+stand for all."""
 _DELAY_S = 0.03
 _SLOW_BYTES_PER_S = 100e6
 _SLOW_INTERVAL_S = 0.2
@@ -227,14 +230,16 @@ def _acknowledged(bench: Bench, interval_s: float) -> tuple[list[float], list[fl
         )
         generator.start()
         begun_s = time.monotonic()
+        end_s = begun_s + bench.seconds
         for number in itertools.count():
             due_s = begun_s + number / _RECORDS_PER_S
             now_s = time.monotonic()
-            if now_s > begun_s + bench.seconds:
+            if now_s > end_s:
                 break
             if due_s > now_s + 0.001:
                 time.sleep(due_s - now_s)
-            if number % 50 or now_s < begun_s + 2:
+            # Whole intervals, of all moments of them, and none that the stop cuts short.
+            if number % _SAMPLED or not begun_s + 2 < now_s < end_s - interval_s:
                 generator.store(_RECORD)
                 continue
             stored = time.monotonic()

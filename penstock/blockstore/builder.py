@@ -263,6 +263,7 @@ class BlockBuilder:
             offsets_at,
             max(0, time_ms),
         )
+        self.slot.trim(HEADER_ROOM + payload_length)
         return SealedBlock(
             block_id=block_id,
             slot=self.slot,

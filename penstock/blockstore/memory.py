@@ -9,9 +9,10 @@ The memory file system may be full, for others use it too. From then on slots ar
 memory that the file has already, and beyond it only when the pages of all of the slot can be had;
 anyone who finds neither waits. Once there is room, the file grows as before.
 
-Life of a slot: *reserved* (its range locked exclusively, one builder fills it), *published*
-(trimmed to its length, lock dropped, readers may lock it shared), then *freed*, by release or by
-eviction. Both take the exclusive lock first and leave the slot alone while a reader holds it.
+Life of a slot: *reserved* (its range locked exclusively, one builder fills it), *trimmed* to what
+is in it once it takes no more, so that the next one begins right behind it, *published* (lock
+dropped, readers may lock it shared), then *freed*, by release or by eviction. Both take the
+exclusive lock first and leave the slot alone while a reader holds it.
 
 One lock, `MemoryArena._changed`, guards the list of slots.
 """
@@ -107,7 +108,7 @@ class Slot:
 
     Attributes:
         offset: Start in the memory file, a multiple of 4096.
-        length: Reserved bytes; after `MemoryArena.publish` the trimmed length.
+        length: Reserved bytes; after `trim` those that are used.
         age: Counts up with each reservation of the arena.
         view: The bytes, writable.
     """
@@ -134,6 +135,10 @@ class Slot:
             ArenaError: The memory file system is full.
         """
         self._arena.allocate_pages(self.offset + length)
+
+    def trim(self, length: int) -> None:
+        """Give back all behind the first `length` bytes, but for the rest of a page."""
+        self._arena.trim(self, length)
 
 
 class MemoryArena:
@@ -338,17 +343,25 @@ class MemoryArena:
                 return True
         return False
 
-    def publish(self, slot: Slot, length: int, *, evictable: bool) -> None:
-        """Trim a reserved slot to `length` bytes and let readers in.
+    def trim(self, slot: Slot, length: int) -> None:
+        """See `Slot.trim`."""
+        length = -(-length // PAGE) * PAGE
+        with self._changed:
+            if length >= slot.length or self._closed:
+                return
+            unlock(self._fd, slot.offset + length, slot.length - length)
+            slot.length = length
+            self._changed.notify_all()
+
+    def publish(self, slot: Slot, *, evictable: bool) -> None:
+        """Let readers into a reserved slot.
 
         Args:
             slot: A reserved slot.
-            length: Bytes that are used; the rest of the range is free again.
             evictable: True when the block can also be read elsewhere.
         """
         with self._changed:
             unlock(self._fd, slot.offset, slot.length)
-            slot.length = min(slot.length, -(-length // PAGE) * PAGE)
             slot.published = True
             slot.evictable = evictable
             self._changed.notify_all()

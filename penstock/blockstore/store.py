@@ -316,7 +316,7 @@ class BlockStore:
                 self._slots[block.block_id] = slot
                 if segment is not None and not is_readable:
                     self._unclosed.setdefault(segment.segment, []).append(slot)
-            self._arena.publish(slot, length, evictable=is_readable)
+            self._arena.publish(slot, evictable=is_readable)
             if segment is not None and not is_readable:
                 self._let_closed_go(segment.segment)
         else:

@@ -495,6 +495,21 @@ def test_a_block_that_cannot_be_sealed_for_want_of_memory_can_be_sealed_later(st
     assert records_of(store.put(block)) == list(range(10))
 
 
+def test_a_block_begins_behind_what_the_one_before_has_used_though_it_is_not_stored_yet(tmp_path):
+    """Or it would reserve the whole of a largest block for each: memory, and the time it takes."""
+    sizes = {"memory_bytes": 256 << 20, "block_max_bytes": 16 << 20}
+    store = make_store(tmp_path, **sizes, log=LogOptions(segment_size=64 << 20))
+    blocks = []
+    for number in range(10):
+        builder = store.open_block(BlockKind.BINARY)
+        builder.append(*join_binary([b"%d" % number]))
+        blocks.append(builder.seal(f"input-3-{number}", 0.0))
+    assert os.stat(store.memory_path).st_blocks * 512 < 16 << 20
+    stored = [store.put(block) for block in blocks]
+    assert [records_of(info) for info in stored] == [[b"%d" % number] for number in range(10)]
+    store.close()
+
+
 def test_a_slots_pages_are_there_before_they_are_written_to(tmp_path):
     """So a memory file system that is full is an error, and never a SIGBUS."""
     sizes = {

@@ -40,11 +40,38 @@ def test_memory_that_was_used_before_is_used_again_first(arena):
     assert second.offset == 4 * PAGE
 
 
-def test_publishing_gives_the_unused_rest_of_a_slot_back(arena):
+def test_trimming_gives_the_unused_rest_of_a_slot_back(arena):
     slot = reserve(arena, 8)
-    arena.publish(slot, PAGE + 1, evictable=False)
+    slot.trim(PAGE + 1)
     assert slot.length == 2 * PAGE
     assert reserve(arena, 8).offset == 2 * PAGE
+
+
+def test_what_is_left_of_a_trimmed_slot_stays_locked_until_it_is_published(arena):
+    slot = reserve(arena, 8)
+    slot.trim(PAGE)
+    slot.trim(8 * PAGE)
+    fd = os.open(arena.path, os.O_RDONLY)
+    try:
+        assert not lock_shared(fd, 0, PAGE)
+        assert lock_shared(fd, PAGE, 7 * PAGE)
+        arena.publish(slot, evictable=False)
+        assert lock_shared(fd, 0, PAGE)
+    finally:
+        os.close(fd)
+
+
+def test_a_slot_is_not_trimmed_once_the_arena_is_closed(arena):
+    slot = reserve(arena, 8)
+    arena.close()
+    slot.trim(PAGE)
+    assert slot.length == 8 * PAGE
+
+
+def test_trimming_wakes_who_waits_for_a_slot(arena):
+    slot = reserve(arena, 16)
+    threading.Timer(0.05, slot.trim, [PAGE]).start()
+    assert reserve(arena, 8, timeout_s=20).offset == PAGE
 
 
 def test_a_full_arena_gives_nothing_until_a_slot_is_freed_I7(arena):
@@ -57,7 +84,7 @@ def test_a_full_arena_gives_nothing_until_a_slot_is_freed_I7(arena):
 def test_a_full_arena_evicts_the_newest_block_that_lies_elsewhere_too(arena):
     slots = [reserve(arena, 4) for _ in range(4)]
     for slot in slots:
-        arena.publish(slot, 4 * PAGE, evictable=slot is not slots[3])
+        arena.publish(slot, evictable=slot is not slots[3])
     assert reserve(arena, 4).offset == slots[2].offset
     assert arena.holds(slots[0])
     assert not arena.holds(slots[2])
@@ -67,7 +94,7 @@ def test_a_full_arena_evicts_the_newest_block_that_lies_elsewhere_too(arena):
 def test_a_reader_keeps_its_slot_from_being_evicted_or_reused(arena):
     slots = [reserve(arena, 8), reserve(arena, 8)]
     for slot in slots:
-        arena.publish(slot, 8 * PAGE, evictable=True)
+        arena.publish(slot, evictable=True)
     fd = os.open(arena.path, os.O_RDONLY)
     try:
         assert lock_shared(fd, slots[1].offset, PAGE)
@@ -84,7 +111,7 @@ def test_a_reader_gets_no_slot_that_is_being_filled(arena):
     fd = os.open(arena.path, os.O_RDONLY)
     try:
         assert not lock_shared(fd, slot.offset, 4 * PAGE)
-        arena.publish(slot, 4 * PAGE, evictable=True)
+        arena.publish(slot, evictable=True)
         assert lock_shared(fd, slot.offset, 4 * PAGE)
     finally:
         os.close(fd)
@@ -92,7 +119,7 @@ def test_a_reader_gets_no_slot_that_is_being_filled(arena):
 
 def test_a_killed_reader_holds_nothing(arena):
     slot = reserve(arena, 16)
-    arena.publish(slot, 16 * PAGE, evictable=True)
+    arena.publish(slot, evictable=True)
     code = (
         "import os, sys\n"
         "from penstock.blockstore.memory import lock_shared\n"

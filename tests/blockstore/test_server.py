@@ -266,7 +266,8 @@ def test_a_slot_that_is_being_written_is_not_served(host: Host) -> None:
     server = host.start()
     with pytest.raises(BlockNotServedError, match="given to another block"):
         host.fetch(server, block)
-    arena.publish(slot, 1064, evictable=False)
+    slot.trim(1064)
+    arena.publish(slot, evictable=False)
     assert host.fetch(server, block) == bytes(1000)
     arena.close()
 

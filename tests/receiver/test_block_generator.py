@@ -1243,6 +1243,7 @@ def test_reports_are_bounded_by_bytes_and_lose_no_order(make):
         bench.generator.store([], ack=lambda: None)
         with bench.generator._assembler.lock:
             bench.generator._assembler.seal()
+    until(lambda: bench.generator.statistics().blocks_stored == 20)
     bench.driver.open.set()
     assert bench.finish() == [b"%d" % number for number in range(20)]
     assert len(sizes) < 20, "they still share reports"
