@@ -19,7 +19,7 @@ PIPE_INTERVAL_S = 1.0
 """How often it is told what the attempt's threads wait for, and by that, that it lives."""
 
 REST_INTERVAL_S = 5.0
-"""How often while nothing comes and nothing is on its way."""
+"""How often once it was told that nothing comes and nothing is on its way."""
 
 
 class RateStatus:
@@ -128,6 +128,7 @@ class RateStatus:
     def _run(self) -> None:
         piped_s, is_empty = -math.inf, False
         told: tuple[RateUsage, int, bool] | None = None
+        piped: tuple[RateUsage, int, bool] | None = None
         while not self._stopped.is_set():
             self._due.clear()
             generator = self._generator
@@ -147,12 +148,15 @@ class RateStatus:
             # A disk may hang that is asked for its free space: whoever sets a rate does not wait
             # for that. A newer version than this one is reported next.
             usage = generator.read_rate_usage(with_pipe=with_pipe)
-            if usage.pipe is not None:
-                is_empty = not (
-                    usage.pipe.open_records or usage.pipe.queued_blocks or usage.pipe.stored_blocks
-                )
             news = (replace(usage, pipe=None), version, is_held)
             is_same = news == told
+            if (pipe := usage.pipe) is not None:
+                # The one before shows what came until then, and this one that nothing comes.
+                on_way = pipe.open_records or pipe.queued_blocks or pipe.stored_blocks
+                is_empty = news == piped and not on_way
+                piped = news
+            elif not is_same:
+                is_empty = False
             if with_pipe or not is_same:
                 self._report(usage, version, is_held)
                 told = news

@@ -314,9 +314,14 @@ def test_one_with_nothing_on_its_way_is_told_of_more_rarely(
         status.update(None, None, 1)
         news = told.get(timeout=WAIT_S)
         assert (news.records, news.pipe) == (1, None)
-        generator.is_resting = False
-        generator.woken()
-        assert told.get(timeout=WAIT_S).pipe == PipeReading()
+        # Of what came it is told as ever, and then once that nothing more comes.
+        for records in (1, 1):
+            news = told.get(timeout=WAIT_S)
+            assert (news.records, news.pipe) == (records, PipeReading())
+        generator.records = 2
+        status.update(None, None, 2)
+        news = told.get(timeout=WAIT_S)
+        assert (news.records, news.pipe) == (2, None)
     finally:
         status.stop(WAIT_S)
 
