@@ -9,16 +9,20 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
+import threading
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from penstock.errors import text_of
+from penstock.wal._answers import BoundedCalls
 from penstock.wal._errors import MissingClientError
 
 _logger = logging.getLogger("penstock.wal")
 
 _HOLDS = timedelta(minutes=6)
 """The client asks again five minutes before what it was given ends, so once a minute."""
+_LONGEST_S = 60.0
+"""How long they are waited for: a program of a profile may wait for somebody to sign on."""
 
 
 class ProfileCredentials:
@@ -40,8 +44,9 @@ class ProfileCredentials:
             raise MissingClientError(address, "botocore", "penstock[aws]") from None
         self._profile = profile
         self._credentials: Any = None
+        self._reading = threading.Lock()
         try:
-            self._last = self._read()
+            self._last = self._read_in_time()
         except Exception as error:  # noqa: BLE001  # also that a program of it is not there
             text = f"the profile {profile!r} gives no credentials: {text_of(error)}"
             raise PermissionError(errno.EACCES, text, address) from None
@@ -62,7 +67,7 @@ class ProfileCredentials:
 
     def __call__(self) -> dict[str, Any]:
         try:
-            self._last = self._read()
+            self._last = self._read_in_time()
         except Exception as error:  # noqa: BLE001  # also that a program of it is not there
             # Perhaps a file is being written. What was given may hold still.
             _logger.warning(
@@ -70,7 +75,23 @@ class ProfileCredentials:
             )
         return self._last | {"expires_at": datetime.now(timezone.utc) + _HOLDS}
 
+    def _read_in_time(self) -> dict[str, Any]:
+        calls = BoundedCalls("Profile")
+        try:
+            found: dict[str, Any] = calls.call(self._read, _LONGEST_S, self._profile)
+            return found
+        finally:
+            calls.abandon()
+
     def _read(self) -> dict[str, Any]:
+        if not self._reading.acquire(blocking=False):
+            raise LookupError("it was asked before, and has not answered yet")
+        try:
+            return self._keys()
+        finally:
+            self._reading.release()
+
+    def _keys(self) -> dict[str, Any]:
         # What botocore renews it renews itself; of what is in a file it reads each session anew.
         if not hasattr(self._credentials, "refresh_needed"):
             self._session = self._sessions.Session(profile=self._profile)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -284,6 +285,17 @@ def test_a_profile_without_credentials_is_told_with_its_name(
         put()
 
 
+def program_of_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Return a program that gives the user's keys, and the profile of the environment asks."""
+    gives = tmp_path / "gives"
+    keys = f'"AccessKeyId": "{ROOT[0]}", "SecretAccessKey": "{ROOT[1]}"'
+    gives.write_text(f"#!/bin/sh\necho '{{\"Version\": 1, {keys}}}'\n")
+    gives.chmod(0o700)
+    (tmp_path / "config").write_text(f"[profile lab]\ncredential_process={gives}\n")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    return gives
+
+
 @pytest.mark.parametrize("program", ["/no/such/program", "/bin/echo no-json"])
 def test_what_a_profile_raises_is_not_taken_for_an_answer_of_the_store(
     server: VersityServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str
@@ -302,18 +314,38 @@ def test_a_program_of_a_profile_that_goes_away_leaves_what_it_gave(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
-    gives = tmp_path / "gives"
-    keys = f'"AccessKeyId": "{ROOT[0]}", "SecretAccessKey": "{ROOT[1]}"'
-    gives.write_text(f"#!/bin/sh\necho '{{\"Version\": 1, {keys}}}'\n")
-    gives.chmod(0o700)
-    (tmp_path / "config").write_text(f"[profile lab]\ncredential_process={gives}\n")
-    monkeypatch.setenv("AWS_PROFILE", "lab")
+    gives = program_of_a_profile(monkeypatch, tmp_path)
     client = ObjectsClient.of_bucket(ADDRESS)
     client.replace("program", b"first")
     gives.unlink()
     time.sleep(0.2)
     client.replace("program", b"second")
     assert "the profile 'lab' gives no credentials" in caplog.text
+
+
+def test_a_program_of_a_profile_that_does_not_end_is_not_waited_for_for_ever(
+    server: VersityServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    gives, pids = program_of_a_profile(monkeypatch, tmp_path), tmp_path / "pids"
+    client = ObjectsClient.of_bucket(ADDRESS)
+    monkeypatch.setattr("penstock.wal._aws_profile._LONGEST_S", 0.5)
+    # As one that waits for somebody to sign on.
+    gives.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep {10 * HANG_S}\n")
+    try:
+        for number in range(2):
+            time.sleep(0.2)
+            client.replace("program", b"while it waits %d" % number)
+        assert "Profile has not answered for 0.5 s" in caplog.text
+        assert "it was asked before, and has not answered yet" in caplog.text
+        with pytest.raises(PermissionError, match="Profile has not answered for"):
+            put()
+    finally:
+        for pid in pids.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def test_an_endpoint_of_a_profile_is_looked_at_and_may_be_that_of_its_services(
