@@ -148,6 +148,11 @@ class FileSystem(Protocol):
         ...
 
     @property
+    def has_folders(self) -> bool:
+        """Whether folders are made; else one is there as long as something is below it."""
+        ...
+
+    @property
     def writes_at_once(self) -> int:
         """How many writes to a file may be under way, each behind the other's bytes."""
         ...
@@ -308,6 +313,7 @@ class LocalFileSystem:
     """
 
     begins_at_once = False
+    has_folders = True
     writes_at_once = 1
 
     def create(self, path: str, *, direct: bool) -> LocalAppendFile:

@@ -142,6 +142,8 @@ def make_folders(fs: FileSystem, folder: str) -> None:
     Raises:
         UnwritableFolderError: It cannot be created.
     """
+    if not fs.has_folders:
+        return  # Nor is anything above it looked at, which this user may not list.
     missing: list[str] = []
     path = os.path.abspath(folder)
     while not fs.is_folder(path):

@@ -213,6 +213,7 @@ class HdfsFileSystem:
     """
 
     begins_at_once = False
+    has_folders = True
     writes_at_once = 1
 
     def __init__(self, authority: str, *, patience_s: float = PATIENCE_S) -> None:

@@ -237,6 +237,7 @@ class ObjectFileSystem:
     """
 
     begins_at_once = True
+    has_folders = False
     writes_at_once = 8
     reads_at_once = 16
     part_bytes = 8 << 20

@@ -126,6 +126,7 @@ class FaultyFileSystem:
     """
 
     begins_at_once = False
+    has_folders = True
     writes_at_once = 1
 
     def __init__(self, seed: int = 0, *, direct: bool = False, is_hdfs: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -18,6 +19,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from obstore.store import MemoryStore
 
+from penstock.monitor.doctor.folder import check_folder
+from penstock.settings import Settings
 from penstock.wal import (
     CorruptRecordError,
     EncryptionKey,
@@ -358,6 +361,39 @@ def test_a_bucket_itself_can_hold_a_log_also_when_it_is_empty() -> None:
     assert fs.list_folder("/") == ["log"]
     with pytest.raises(FileNotFoundError):
         fs.list_folder("/other")
+
+
+class OfAPrefix(ObjectsClient):
+    """A user who may do nothing but below a folder: a policy of the bucket says so."""
+
+    def keys(self, folder: str, after: str | None = None) -> Iterator[tuple[str, int]]:
+        self._check(folder)
+        return super().keys(folder, after)
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        self._check(key)
+        super().create(key, data)
+
+    def _check(self, key: str) -> None:
+        if not key.startswith("team/app"):
+            raise PermissionError(errno.EACCES, "AccessDenied", key)
+
+
+def test_a_user_who_may_do_nothing_but_below_a_folder_keeps_a_log_there() -> None:
+    fs = ObjectFileSystem(OfAPrefix(MemoryStore(), "s3://bucket"), "s3://bucket")
+    with LogWriter.create("/team/app/data/log", fs=fs) as log:
+        log.append(1, b"a")
+    assert payloads(fs, "/team/app/data/log") == [b"a"]
+
+
+def test_the_doctor_tries_the_folder_itself_on_an_object_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fs = ObjectFileSystem(OfAPrefix(MemoryStore(), "s3://bucket"), "s3://bucket")
+    monkeypatch.setattr("penstock.monitor.doctor.folder.locate", lambda _: (fs, "/team/app"))
+    found = check_folder("s3://bucket/team/app", Settings(), HANG_S)
+    assert found[0].found == "s3://bucket/team/app can be written to"
+    assert keys(fs, "/team/app") == []
 
 
 def test_a_store_that_ignores_conditions_is_refused() -> None:

@@ -141,6 +141,21 @@ def test_a_request_has_its_time_and_a_store_that_is_away_its_own(
         server.go_on()
 
 
+@pytest.mark.usefixtures("keys")
+def test_a_request_without_bytes_has_a_time_of_its_own(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.wal._objects_client._ANSWER_S", 0.2)
+    client = ObjectsClient.of_bucket(ADDRESS)
+    server.stall()
+    try:
+        for ask in (lambda: list(client.keys("")), lambda: client.delete(["one"])):
+            with pytest.raises(StorageAwayError, match=_SOON):
+                ask()
+    finally:
+        server.go_on()
+
+
 @pytest.fixture
 def faults(server: VersityServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHttp]:
     made = FaultyHttp(server.port)
@@ -186,6 +201,19 @@ def test_a_store_that_is_always_slow_is_not_asked_twice_for_all(
     for asked in (2, 3, 4):
         assert client.get("slow") == b"bytes"
         assert faults.done["slow"] == asked
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_read_that_may_not_take_that_long_is_asked_for_once(
+    faults: FaultyHttp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORAGE_REQUEST_TIMEOUT", "200ms")
+    client = ObjectsClient.of_bucket(ADDRESS)
+    faults.faults = {"slow": 1.0}
+    faults.least_slow_s = faults.slow_s = 5.0
+    with pytest.raises(StorageAwayError):
+        client.get("slow")
+    assert faults.done["slow"] == 1
 
 
 @pytest.mark.usefixtures("keys")

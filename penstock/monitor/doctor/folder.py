@@ -109,7 +109,7 @@ def _file_system(address: str, patience_s: float) -> tuple[FileSystem, str]:
 
 def _nearest(fs: FileSystem, path: str) -> str:
     """Return the folder, or the nearest one above it that is there."""
-    while not fs.is_folder(path) and path != "/":
+    while fs.has_folders and not fs.is_folder(path) and path != "/":
         above, name = posixpath.split(path)
         if fs.is_folder(above) and name in fs.list_folder(above):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
