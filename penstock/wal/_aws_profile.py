@@ -28,6 +28,8 @@ _LONGEST_S = 60.0
 class ProfileCredentials:
     """Gives the credentials of a profile to `obstore`, again each time that it asks.
 
+    `_reading` is held by the one that reads them; the others have those that were read last.
+
     Args:
         address: The bucket, for errors.
         profile: Its name.
@@ -44,9 +46,10 @@ class ProfileCredentials:
             raise MissingClientError(address, "botocore", "penstock[aws]") from None
         self._profile = profile
         self._credentials: Any = None
+        self._last: dict[str, Any] = {}
         self._reading = threading.Lock()
         try:
-            self._last = self._read_in_time()
+            self._read_in_time()
         except Exception as error:  # noqa: BLE001  # also that a program of it is not there
             text = f"the profile {profile!r} gives no credentials: {text_of(error)}"
             raise PermissionError(errno.EACCES, text, address) from None
@@ -67,7 +70,7 @@ class ProfileCredentials:
 
     def __call__(self) -> dict[str, Any]:
         try:
-            self._last = self._read_in_time()
+            self._read_in_time()
         except Exception as error:  # noqa: BLE001  # also that a program of it is not there
             # Perhaps a file is being written. What was given may hold still.
             _logger.warning(
@@ -75,21 +78,20 @@ class ProfileCredentials:
             )
         return self._last | {"expires_at": datetime.now(timezone.utc) + _HOLDS}
 
-    def _read_in_time(self) -> dict[str, Any]:
+    def _read_in_time(self) -> None:
         calls = BoundedCalls("Profile")
         try:
-            found: dict[str, Any] = calls.call(self._read, _LONGEST_S, self._profile)
-            return found
+            calls.call(self._read, _LONGEST_S, self._profile)
         finally:
             calls.abandon()
 
-    def _read(self) -> dict[str, Any]:
-        if not self._reading.acquire(blocking=False):
-            raise LookupError("it was asked before, and has not answered yet")
-        try:
-            return self._keys()
-        finally:
-            self._reading.release()
+    def _read(self) -> None:
+        # Else it is asked already, and perhaps does not answer: what was given holds.
+        if self._reading.acquire(blocking=False):
+            try:
+                self._last = self._keys()
+            finally:
+                self._reading.release()
 
     def _keys(self) -> dict[str, Any]:
         # What botocore renews it renews itself; of what is in a file it reads each session anew.

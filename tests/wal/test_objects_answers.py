@@ -447,12 +447,13 @@ def test_an_endpoint_with_a_secret_is_refused_without_showing_it(
         (AZURE, "AZURE_STORAGE_ACCOUNT_KEY"),
     ],
 )
-def test_a_line_break_behind_a_credential_is_named(
+def test_a_blank_or_line_break_around_a_credential_is_named(
     store: Answering, monkeypatch: pytest.MonkeyPatch, bucket: str, variable: str
 ) -> None:
-    monkeypatch.setenv(variable, "value\n")
-    said = raised(lambda: ObjectsClient.of_bucket(bucket))
-    assert f"{variable} begins or ends with a blank or a line break: '{bucket}'" in str(said)
+    for value in ("value\n", " value"):
+        monkeypatch.setenv(variable, value)
+        said = raised(lambda: ObjectsClient.of_bucket(bucket))
+        assert f"{variable} begins or ends with a blank or a line break: '{bucket}'" in str(said)
     assert store.asked == 0
 
 
