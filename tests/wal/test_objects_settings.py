@@ -474,6 +474,25 @@ def test_a_running_log_goes_on_with_the_next_token_of_a_web_identity(
         ]
 
 
+def test_a_role_of_a_profile_is_asked_for_once_as_long_as_its_keys_hold(
+    web_identity: CredentialsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    web_identity.lifetime_s = 7200.0
+    monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE")
+    monkeypatch.delenv("AWS_ROLE_ARN")
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    monkeypatch.setenv("AWS_CA_BUNDLE", os.environ["SSL_CERT_FILE"])
+    (tmp_path / "config").write_text(
+        f"[profile lab]\nrole_arn={ROLE}\nweb_identity_token_file={tmp_path / 'token'}\n"
+    )
+    client = ObjectsClient.of_bucket(ADDRESS)
+    for _ in range(3):
+        client.replace("role", b"bytes")
+        time.sleep(0.2)
+    assert web_identity.asked == ["first"]
+
+
 def test_a_certificate_that_is_not_trusted_is_told_at_once(
     web_identity: CredentialsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
