@@ -473,7 +473,8 @@ def test_missing_credentials_are_said(store: Answering, monkeypatch: pytest.Monk
 def test_missing_credentials_of_google_and_azure_are_said(
     store: Answering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+    # For an emulator there is none to be had; this is none.
+    monkeypatch.setenv("GOOGLE_BASE_URL", store.url)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GCE_METADATA_HOST", store.url.removeprefix("http://"))
     monkeypatch.setenv("GCE_METADATA_IP", store.url.removeprefix("http://"))
