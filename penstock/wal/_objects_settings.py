@@ -58,7 +58,7 @@ def storage_settings(environment: Mapping[str, str]) -> Settings:
     """Return the settings that an environment gives; of others the defaults.
 
     Raises:
-        SettingError: One is not accepted; it names the variable.
+        SettingError: One is not accepted; it names the variable, and the setting.
     """
     # Only who reaches a store needs what reads settings.
     from penstock.settings import Settings
@@ -71,4 +71,6 @@ def storage_settings(environment: Mapping[str, str]) -> Settings:
     try:
         return Settings.from_pairs((STORAGE_VARIABLES[name], given[name]) for name in given)
     except SettingError as error:
-        raise SettingError(_variable(error.key), error.value, error.accepted) from None
+        # What Spark was given is put there, too.
+        accepted = f"{error.accepted}. It is the setting {error.key}"
+        raise SettingError(_variable(error.key), error.value, accepted) from None

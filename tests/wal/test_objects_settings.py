@@ -236,7 +236,9 @@ def test_a_setting_of_the_environment_that_is_nonsense_is_named(
         put()
     monkeypatch.delenv("PENSTOCK_STORAGE_REQUEST_TIMEOUT")
     monkeypatch.setenv("PENSTOCK_STORAGE_PATIENCE", "long")
-    with pytest.raises(SettingError, match=r"PENSTOCK_STORAGE_PATIENCE.*such as 1500ms"):
+    with pytest.raises(
+        SettingError, match=r"_STORAGE_PATIENCE=.*1500ms.*setting spark.penstock.storage.patience"
+    ):
         put()
 
 

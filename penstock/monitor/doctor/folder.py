@@ -79,7 +79,8 @@ def check_folder(address: str, settings: Settings, patience_s: float) -> list[Fi
     how = "" if is_shared(address) else f", {'direct' if trial.is_direct else 'no direct'} I/O"
     found = f"{took}, of {size_text(_WRITE_BYTES)} each{how}"
     if median_s > _SLOW_SYNC_S:
-        change = "a faster disk for spark.penstock.wal.dir: a source waits so long for each block"
+        faster = "storage that is nearer" if is_shared(address) else "a faster disk"
+        change = f"{faster} for spark.penstock.wal.dir: a source waits so long for each block"
         findings.append(Finding("log sync", Level.WARNING, found, change))
     else:
         findings.append(Finding("log sync", Level.OK, found))
