@@ -29,6 +29,7 @@ from penstock.wire.messages import MemoryPlace, SegmentPlace
 _logger = logging.getLogger("penstock.blockstore")
 
 _ATTEMPT = re.compile(r"[0-9a-f]{32}")
+_MEMORY_FILE = re.compile(r"penstock-[^/]+-[0-9a-f]{32}")
 _LOG_FOLDER = re.compile(r"[0-9]{1,10}-([0-9a-f]{32})(?:-[0-9a-f]{32})?")
 """The second form holds copies of blocks of another host; the attempt is that of the receiver."""
 _ARENA_IN_LOG_FOLDER = "memory"
@@ -60,6 +61,7 @@ class ApplicationFiles:
 
         Raises:
             PermissionError: It is none of this application's.
+            FileNotFoundError: It is gone, or was one of a run before, and is gone.
             OSError: It cannot be opened.
         """
         folder, name = os.path.split(place.path)
@@ -67,6 +69,9 @@ class ApplicationFiles:
             attempt = name.removeprefix(self._memory_prefix)
             if attempt != name and _ATTEMPT.fullmatch(attempt):
                 return self._open(self._memory_folder, name)
+            if _MEMORY_FILE.fullmatch(name) and not os.path.lexists(place.path):
+                # Of a run before, whose blocks are in the log alone: that says nothing against it.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place.path)
         elif name == _ARENA_IN_LOG_FOLDER:
             return self._open(self._log_root, self._log_folder_name(folder), name)
         raise _refused(place.path, "it is no memory file of this application")

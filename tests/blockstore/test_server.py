@@ -323,6 +323,8 @@ def test_only_the_applications_own_files_are_served(host: Host, tmp_path: Path) 
     # Links, in every place where one could be.
     host.memory_path(OTHER_ATTEMPT).symlink_to(outside / "file")
     refused(host.memory_path(OTHER_ATTEMPT), FetchStatus.NOT_FOUND)
+    # Of a run before this one, as blocks of a restarted program name them: it is gone as well.
+    refused(f"{host.memory}/penstock-before-1-{ATTEMPT}", FetchStatus.NOT_FOUND)
     (outside / "memory").write_bytes((outside / "file").read_bytes())
     host.log_folder(OTHER_ATTEMPT).symlink_to(outside)
     refused(host.log_folder(OTHER_ATTEMPT) / "memory")
