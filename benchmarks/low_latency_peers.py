@@ -5,7 +5,8 @@ fixed rate, each with the time of now, without waiting for others, and tells the
 they took, but for those of the first twenty seconds, in which Java warms up. The ways:
 
 - ``loop``: a consumer in Python, which does nothing else
-- ``realtime``: Spark's real-time mode, Kafka to Kafka, without Python; until the topic has it
+- ``realtime``: Spark's real-time mode, Kafka to Kafka, and a consumer in Python of what comes out,
+  as the mode takes no Python itself
 - ``batches``: Structured Streaming's micro-batches, one after the other, Kafka to committed files
 """
 
@@ -48,14 +49,15 @@ def send(address: str, topic: str, rate: int, seconds: float) -> None:
     producer.flush(60)
 
 
-def read(address: str, topic: str, until_s: float) -> Iterator[tuple[int, int]]:
-    """Give each record's time, and that which Kafka has of it, in ms."""
+def read(address: str, topic: str, until_s: float) -> Iterator[tuple[int, float]]:
+    """Give each record's time, and how many milliseconds ago that is when it is read."""
     settings = {"bootstrap.servers": address, "group.id": uuid.uuid4().hex}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     while time.monotonic() < until_s:
         if (message := consumer.poll(0.1)) is not None and message.error() is None:
-            yield int(message.value()), message.timestamp()[1]
+            sent = int(message.value())
+            yield sent, (time.time_ns() - sent) / 1e6
     consumer.close()
 
 
@@ -77,7 +79,7 @@ def session(folder: Path) -> SparkSession:
 def run(way: str, broker: Broker, rate: int, seconds: float, folder: Path) -> list[float]:
     """Return how many milliseconds records took."""
     topic = broker.create_topic()
-    copied = broker.create_topic(message_timestamp_type="LogAppendTime")
+    copied = broker.create_topic()
     query: Any = None
     if way != "loop":
         rows = frame(session(folder), broker.address, topic)
@@ -92,20 +94,17 @@ def run(way: str, broker: Broker, rate: int, seconds: float, folder: Path) -> li
         time.sleep(15)
     command = [sys.executable, "-m", "benchmarks.low_latency_peers", "send", broker.address]
     sender = subprocess.Popen([*command, topic, str(rate), str(seconds)])
-    begun_ns, took = time.time_ns(), []
+    begun_ns = time.time_ns()
     until_s = time.monotonic() + seconds + _AFTER_S
-    if way == "loop":
-        for sent, _ in read(broker.address, topic, until_s):
-            took.append((sent, (time.time_ns() - sent) / 1e6))
-    else:
+    took: list[tuple[int, float]] = []
+    if way == "batches":
         time.sleep(seconds + _AFTER_S)
-        if query.exception() is not None:
-            sys.exit(str(query.exception()))
+    else:
+        took = list(read(broker.address, topic if way == "loop" else copied, until_s))
+    if query is not None and query.exception() is not None:
+        sys.exit(str(query.exception()))
     sender.wait(60)
-    if way == "realtime":
-        found = read(broker.address, copied, time.monotonic() + 20 + seconds / 5)
-        took = [(sent, at_ms - sent / 1e6) for sent, at_ms in found]
-    elif way == "batches":
+    if way == "batches":
         for batch in (folder / "out" / "_spark_metadata").iterdir():
             committed_ns = batch.stat().st_mtime_ns
             for line in batch.read_text().splitlines()[1:] if batch.name.isdigit() else ():

@@ -101,13 +101,13 @@ def test_it_goes_on_from_its_epochs_with_another_parallelism(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    for parallelism, least in ((1, 500), (2, 3000)):
-        source = numbers(3000, block_s=0.05)
+    for parallelism, count in ((1, 1500), (2, 3000)):
+        source = numbers(count, block_s=0.05)
         sink = FileSink(out, "jsonl")
         options = {"sink": sink, "epoch": 0.05, "parallelism": parallelism}
         with host_of(spark, tmp_path / "host", source, **options) as host:
             host.start()
-            await_that(lambda: len(written(out)) >= least, host.epochs)  # noqa: B023
+            await_that(lambda: len(written(out)) >= count, host.epochs)  # noqa: B023
     assert sorted(written(out)) == [2 * n for n in range(3000)]
     assert {path.stem[-4:] for path in out.glob("part-*.jsonl")} == {"0000", "0001"}
 
