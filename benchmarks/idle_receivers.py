@@ -48,7 +48,10 @@ def used(pid: int) -> Used:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     wakes = threads = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        status = (task / "status").read_text()
+        try:
+            status = (task / "status").read_text()
+        except OSError:
+            continue  # It has just ended.
         wakes += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
         threads += 1
     return Used((int(fields[11]) + int(fields[12])) / _TICKS_PER_S, wakes, threads)
@@ -75,7 +78,9 @@ def family() -> dict[int, str]:
             parent = found[parents[pid]]
             name = names[pid]
             if "java" in name.partition(" ")[0]:
-                found[pid] = "JVM"
+                found[pid] = "executors" if "CoarseGrainedExecutorBackend" in name else "JVM"
+            elif "penstock.blockstore.server" in name:
+                found[pid] = "block servers"
             elif parent == "worker":
                 found[pid] = "receivers"
             elif parent == "PySpark's daemon":

@@ -499,6 +499,22 @@ def cluster(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) 
     heard.wait_for_owner()
 
 
+def job_of_a_slot(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.tracker._receiver_jobs import ReceiverJob
+
+    told: Any = SimpleNamespace(
+        next_launch=broken, job_thread_died=lambda stream_id, error: heard.tell(error)
+    )
+    left: list[int] = []
+    slot: Any = SimpleNamespace(leave=left.append)
+    nothing: Any = None
+    job = ReceiverJob(3, nothing, told, nothing, SystemClock(), slot)
+    job.start()
+    heard.wait_for_owner()
+    assert job.join(WAIT_S)
+    assert left == [3]
+
+
 def server(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
     from penstock.wire import ApplicationLink, Server
 
@@ -512,6 +528,32 @@ def server(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
     found.call(end)
     heard.wait_for_owner()
     found.stop(WAIT_S)
+
+
+def client_loop(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.wire import ApplicationLink, Client, ClientClosedError, ClientLoop
+
+    async def end() -> None:
+        raise SystemExit(SAID)
+
+    loop = ClientLoop("clients")
+    loop.start()
+    tracker = Tracker()
+    told: list[BaseException] = []
+    link = ApplicationLink(tracker.secret, tracker.address)
+    found = [Client(link, on_closed=told.append, loop=loop) for _ in range(2)]
+    for one in found:
+        one.connect(WAIT_S)
+    loop.run(end())
+    heard.wait_for_hook("penstock-clients")
+    # Whoever shares it hears of it, and waits for nothing.
+    assert len(told) == 2
+    for one in found:
+        with pytest.raises(ClientClosedError):
+            one.ask(StopReceiver(), WAIT_S)
+        one.close()
+    assert loop.stop(WAIT_S)
+    gc.collect()
 
 
 def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
@@ -873,6 +915,7 @@ PLACES: dict[str, Case | None] = {
     "testing/sinks.py:_Process._step": None,
     "threads.py:Repeated.__init__": repeated,
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
+    "tracker/_receiver_jobs.py:ReceiverJob.__init__": job_of_a_slot,
     "tracker/_splits.py:SplitStream.__init__": splits,
     "tracker/_splits.py:SplitStream._ask": splits_call,
     "tracker/cluster.py:SparkCluster.thread": cluster,
@@ -882,6 +925,7 @@ PLACES: dict[str, Case | None] = {
     "wal/_objects.py:ObjectReadFile._read_all": None,
     "wal/_writer.py:LogWriter._start": log_sync,
     "wire/client.py:Client.connect": client,
+    "wire/client.py:ClientLoop.__init__": client_loop,
     "wire/server.py:Server.start": server,
 }
 

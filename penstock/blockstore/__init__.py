@@ -92,7 +92,7 @@ Modules
 `kept_values`                      whether a column has the values that it is made of
 `lines`                            where a block of lines is cut
 `store`, `launch`                  a receiver's blocks; making sure that its host has a block server
-`process_log`                      one log for all receivers of a process, on an object store
+`process_log`                      one log for all receivers of a process
 `_compression`, `_encryption`      of a log's copies
 `reader`                           finding and reading a block, or going on without a lost one
 `_readahead`                       blocks of a task on an object store, read together

@@ -6,6 +6,7 @@ Names are the only thing that a request may choose, so they are held against the
     <block log root>/<stream id>-<attempt>/segment-….log
     <block log root>/<stream id>-<attempt>-<copy>/segment-….log
     <block log root>/<stream id>-<attempt>/memory
+    <block log root>/process-<id>/segment-….log
 
 What was opened is then held against the path that the kernel gives for it, so that a symbolic
 link anywhere in it, also one that is put there at the same moment, opens nothing.
@@ -23,6 +24,7 @@ import stat
 import uuid
 from collections.abc import Iterator
 
+from penstock.blockstore.process_log import log_of
 from penstock.wal import segment_path
 from penstock.wire.messages import MemoryPlace, SegmentPlace
 
@@ -32,6 +34,8 @@ _ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _MEMORY_FILE = re.compile(r"penstock-[^/]+-[0-9a-f]{32}")
 _LOG_FOLDER = re.compile(r"[0-9]{1,10}-([0-9a-f]{32})(?:-[0-9a-f]{32})?")
 """The second form holds copies of blocks of another host; the attempt is that of the receiver."""
+_PROCESS_LOG = re.compile(r"process-[0-9a-f]{32}")
+"""A log of several attempts; the folders that those have below it are names only."""
 _ARENA_IN_LOG_FOLDER = "memory"
 
 
@@ -83,7 +87,7 @@ class ApplicationFiles:
             PermissionError: It is none of this application's.
             OSError: It cannot be opened.
         """
-        folder = self._log_folder_name(place.folder)
+        folder = self._log_name(place.folder)
         if place.segment < 0:
             raise _refused(place.folder, f"no segment has the number {place.segment}")
         name = os.path.basename(segment_path(place.folder, place.segment))
@@ -94,6 +98,13 @@ class ApplicationFiles:
         if root != self._log_root or not _LOG_FOLDER.fullmatch(name):
             raise _refused(folder, "it is no log folder of this application")
         return name
+
+    def _log_name(self, folder: str) -> str:
+        """Return the name of the folder in which an attempt's segments are."""
+        root, name = os.path.split(log_of(folder))
+        if root == self._log_root and _PROCESS_LOG.fullmatch(name):
+            return name
+        return self._log_folder_name(folder)
 
     def _open(self, root: str, *names: str) -> int:
         path = os.path.join(root, *names)
@@ -148,15 +159,21 @@ class ApplicationFiles:
                 _remove_file(os.path.join(folder, _ARENA_IN_LOG_FOLDER))
 
     def remove_segments(self, segments: tuple[tuple[str, int], ...]) -> None:
-        """Remove single segments. What is gone, or is none of this application's, stays so."""
+        """Remove single segments. What is gone, or is none of this application's, stays so.
+
+        Args:
+            segments: Folder and number; a number below 0 stands for the whole log of a process.
+        """
         for folder, number in segments:
             try:
-                name = self._log_folder_name(folder)
+                name = self._log_name(folder)
             except PermissionError as error:
                 _logger.warning("not removed: %s", error)
                 continue
             path = os.path.join(self._log_root, name)
-            if number >= 0 and not os.path.islink(path):
+            if number < 0 and _PROCESS_LOG.fullmatch(name):
+                _remove_folder(path)
+            elif number >= 0 and not os.path.islink(path):
                 _remove_file(segment_path(path, number))
 
     def remove_memory(self) -> None:
@@ -170,20 +187,26 @@ class ApplicationFiles:
     def remove_all(self) -> None:
         """Remove every memory file and every log folder, and the root if nothing else is in it."""
         self.remove_memory()
-        for folder, _ in self._log_folders():
+        for folder in [*(folder for folder, _ in self._log_folders()), *self._process_logs()]:
             _remove_folder(folder)
         with contextlib.suppress(OSError):  # others' files are in it, or it is gone
             os.rmdir(self._log_root)
 
     def _log_folders(self) -> Iterator[tuple[str, str]]:
-        """Yield the path and the attempt of every log folder there is."""
-        try:
-            names = os.listdir(self._log_root)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for name in names:
+        """Yield the path and the attempt of the log folder of every attempt that has one."""
+        for name in self._names():
             if match := _LOG_FOLDER.fullmatch(name):
                 yield os.path.join(self._log_root, name), match[1]
+
+    def _process_logs(self) -> list[str]:
+        names = filter(_PROCESS_LOG.fullmatch, self._names())
+        return [os.path.join(self._log_root, name) for name in names]
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._log_root)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
 
 def _remove_file(path: str) -> None:

@@ -60,7 +60,10 @@ class HostSilentError(ConnectionLostError):
 
 
 def fetch_from_host(
-    info: ReceivedBlockInfo, access: BlockAccess, cipher: LogCipher | None = None
+    info: ReceivedBlockInfo,
+    access: BlockAccess,
+    cipher: LogCipher | None = None,
+    log_cipher: LogCipher | None = None,
 ) -> memoryview:
     """Fetch a block's payload from the block server of a host that has it, wherever that is by now.
 
@@ -68,6 +71,12 @@ def fetch_from_host(
     off or is busy, and one that is about to be replaced. Not tried again: a server that answers
     and does not have the block, and an address at which no one listens, or a stranger, unless the
     tracker knows of another one or expects it.
+
+    Args:
+        info: The block.
+        access: How blocks are reached.
+        cipher: Decrypts copies.
+        log_cipher: Decrypts the record in the receiver's log; None: `cipher` does.
 
     Raises:
         WireError, CorruptRecordError: As `fetch`; the last try's: no host has the block.
@@ -78,7 +87,12 @@ def fetch_from_host(
     context = access.link.client_context()
     deadline_s = time.monotonic() + access.fetch_timeout_s
     sources = [
-        _Source(copy, access.servers.get(copy.host), cipher, is_copy=number > 0)
+        _Source(
+            copy,
+            access.servers.get(copy.host),
+            cipher if number else log_cipher or cipher,
+            is_copy=number > 0,
+        )
         for number, copy in enumerate(copies_of(info))
     ]
     backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)

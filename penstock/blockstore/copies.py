@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from penstock.blockstore._encryption import block_cipher
 from penstock.blockstore._replica_service import BLOCK_RECORD
+from penstock.blockstore.process_log import cipher_of
 from penstock.blockstore.reader import payload_in
 from penstock.wal import EncryptionKey, LogOptions, LogWriter, SyncPolicy
 from penstock.wire.messages import ReceivedBlockInfo, SegmentPlace
@@ -51,7 +52,7 @@ class BlockCopies:
         """
         assert info.segment is not None
         with contextlib.ExitStack() as opened:
-            cipher = block_cipher(self._encryption, info.attempt)
+            cipher = cipher_of(self._encryption, info.attempt, info.segment.folder)
             payload = payload_in(info.segment, info.sequence, cipher, opened)
             place = self._writer.append(BLOCK_RECORD, payload)
         return replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -237,8 +238,22 @@ def _to_scala(jvm: Any, values: Any) -> Any:
     return jvm.scala.jdk.javaapi.CollectionConverters.asScala(values).toSeq()
 
 
+class _NotPlaced:
+    """What a `BlockRDD` is made of, before the JVM knows of it."""
+
+    _jrdd = _jrdd_deserializer = partitioner = None
+
+    def __init__(self, sc: SparkContext) -> None:
+        self.ctx = sc
+
+    def _is_barrier(self) -> bool:
+        return False
+
+
 class BlockRDD(PipelinedRDD[bytes, Any]):
     """The records of a batch's blocks, in the blocks' order.
+
+    The JVM hears of it when it is used: of a thousand that are united it never does.
 
     Args:
         sc: The Spark context.
@@ -255,12 +270,44 @@ class BlockRDD(PipelinedRDD[bytes, Any]):
         access: BlockAccess,
         partition_bytes: int = 0,
     ) -> None:
-        infos = _placed(sc, _packed(sc, [(info, 0, 1) for info in blocks], partition_bytes))
-        super().__init__(infos, partial(_records, access))
         self.blocks = tuple(blocks)
         self.access = access
-        self._infos = infos
         self._partition_bytes = partition_bytes
+        not_placed: Any = _NotPlaced(sc)
+        super().__init__(not_placed, partial(_records, access))
+
+    @functools.cached_property
+    def _infos(self) -> RDD[bytes]:
+        parts = [(info, 0, 1) for info in self.blocks]
+        return _placed(self.ctx, _packed(self.ctx, parts, self._partition_bytes))
+
+    @property
+    def _prev_jrdd(self) -> Any:
+        return self._infos._jrdd
+
+    @_prev_jrdd.setter
+    def _prev_jrdd(self, value: Any) -> None:
+        """Leave it to `_infos`."""
+
+    @property
+    def _prev_jrdd_deserializer(self) -> Any:
+        return self._infos._jrdd_deserializer
+
+    @_prev_jrdd_deserializer.setter
+    def _prev_jrdd_deserializer(self, value: Any) -> None:
+        """Leave it to `_infos`."""
+
+    @staticmethod
+    def united(rdds: Sequence[RDD[Any]]) -> BlockRDD | None:
+        """Return one RDD of the blocks of several, in their order; None: some are not of blocks."""
+        blocks: list[ReceivedBlockInfo] = []
+        for rdd in rdds:
+            if not (isinstance(rdd, BlockRDD) and rdd.lies_in_blocks):
+                return None
+            blocks += rdd.blocks
+        first = rdds[0]
+        assert isinstance(first, BlockRDD)
+        return BlockRDD(first.ctx, blocks, first.access, first._partition_bytes)
 
     @property
     def lies_in_blocks(self) -> bool:

@@ -1,10 +1,14 @@
-"""One log for all receivers of a process, on an object store, where each write is paid for.
+"""One log for all receivers of a process, on an object store or on this host's disk.
+
+On a store each write is paid for; on a disk each log forces its own writes, and its open segment is
+allocated in advance.
 
 What must hold
 
-- *One object a flush.* What the receivers of a process have sealed by about the same time is one
-  write (`penstock.wal.LogWriter` with a `Company`), so requests grow with time and bytes, and not
-  with receivers. A block waits for those of others for half a block interval at most.
+- *One write a flush.* What the receivers of a process have sealed by about the same time is one
+  object, or one forced write (`penstock.wal.LogWriter` with a `Company`), so these grow with time
+  and bytes, and not with receivers. A block waits for those of others for half a block interval at
+  most, on a disk for no longer than `_DISK_WAIT_S`, and not at all where nothing is forced.
 - *Each receiver's part is its own.* To the ledger an attempt has a log of its own, with a folder
   below that of the log, in which nothing lies: ``<root>/process-<id>/<stream>-<attempt>``. The
   place of a block says where in the segments of the log its record is, so who reads seeks nothing.
@@ -13,9 +17,10 @@ What must hold
   block, until the driver releases it for that attempt. What is open, or may get an append that is
   under way, stays. No clock removes anything.
 - *The log goes as a whole* when all attempts that registered with it have ended, and all their
-  blocks are released: the driver removes it (`penstock.tracker`), with what was logged and never
-  reported. No attempt is registered with it from then on. So what a killed process leaves goes, and
-  what a paused one still writes is in no ledger: its attempts were replaced, which fences them.
+  blocks are released: the driver removes it (`penstock.tracker`), or on a disk the host's block
+  server, with what was logged and never reported. No attempt is registered with it from then on.
+  So what a killed process leaves goes, and what a paused one still writes is in no ledger: its
+  attempts were replaced, which fences them.
 - A name is used by one process, from the first attempt that takes it to the last that lets it go;
   the next one gets another name. So does one that begins when the newest write has failed: a log
   that was taken over writes no more, and those who leave it one by one must not come back to it.
@@ -38,7 +43,16 @@ from typing import TYPE_CHECKING
 
 from penstock.blockstore._encryption import block_cipher
 from penstock.clock import Clock, SystemClock
-from penstock.wal import Company, LogOptions, LogStatistics, LogWriter, RecordPlace, locate
+from penstock.wal import (
+    Company,
+    LogOptions,
+    LogStatistics,
+    LogWriter,
+    RecordPlace,
+    SyncPolicy,
+    is_shared,
+    locate,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,6 +62,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.blockstore")
 
 _PREFIX = "process-"
+_DISK_WAIT_S = 0.2
+"""More than a busy process takes for the blocks that its receivers seal at the same moment."""
 _SYSTEM_CLOCK = SystemClock()
 
 
@@ -100,7 +116,10 @@ class ProcessLog:
         self.folder = folder
         self.users = 0
         self.has_failed = False
-        self._company = Company(interval_s, clock=clock)
+        wait_s = interval_s / 2
+        if not is_shared(folder):
+            wait_s = min(wait_s, _DISK_WAIT_S)
+        self._company = Company(interval_s, wait_s, clock)
         self._opening = threading.Lock()
         self._writer: LogWriter | None = None
         self._lock = threading.Lock()
@@ -121,12 +140,13 @@ class ProcessLog:
         with self._opening:
             if self._writer is None:
                 fs, path = locate(self.folder)
+                is_forced = is_shared(self.folder) or options.sync is SyncPolicy.ALWAYS
                 self._writer = LogWriter.create(
                     path,
                     fs=fs,
                     options=options,
                     cipher=cipher_of(encryption, "", folder),
-                    company=self._company,
+                    company=self._company if is_forced else None,
                 )
                 self._newest = self._writer.first_segment
             return ProcessLogMember(self, self._writer, folder)

@@ -441,9 +441,10 @@ def _find(
             tried.note(f"memory {info.memory.path}", error, _is_lost(error))
     shared = None
     cipher = log_cipher = block_cipher(access.encryption, info.attempt)
+    if info.segment is not None:
+        log_cipher = cipher_of(access.encryption, info.attempt, info.segment.folder)
     if info.segment is not None and is_shared(info.segment.folder):
         shared, info = info.segment, msgspec.structs.replace(info, segment=None)
-        log_cipher = cipher_of(access.encryption, info.attempt, shared.folder)
         try:
             return _from_shared(shared, info.sequence, log_cipher, settle=False, ahead=ahead)
         except (OSError, WalError, ValueError) as error:
@@ -451,7 +452,7 @@ def _find(
             tried.note(_named(shared), error, is_lost=True)
     elif info.segment is not None:
         try:
-            return _from_segment(info.segment, info.sequence, cipher, stack)
+            return _from_segment(info.segment, info.sequence, log_cipher, stack)
         except (OSError, WalError, ValueError) as error:
             tried.note(_named(info.segment), error, _is_lost(error))
     for replica in info.replicas:
@@ -470,7 +471,7 @@ def _find(
         )
 
         try:
-            return parse_block(memoryview(fetch_from_host(info, access, cipher)))
+            return parse_block(memoryview(fetch_from_host(info, access, cipher, log_cipher)))
         except (WalError, WireError, ValueError) as error:
             where = f"block server of {' and of '.join(info.hosts)}"
             tried.note(where, error, not isinstance(error, HostSilentError))
@@ -603,7 +604,7 @@ def payload_in(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> memoryview:
     """Return the payload of a block in a log on this host, valid until the stack is closed."""
-    path = segment_path(place.folder, place.segment)
+    path = segment_path(log_of(place.folder), place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
     return parse_record(record, expected_sequence=sequence, cipher=cipher)
 

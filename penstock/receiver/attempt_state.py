@@ -64,8 +64,9 @@ class AttemptState:
     """What the supervisor's thread and everybody else share.
 
     One lock guards all of it. `wake` is set by every request, so that the supervisor's thread
-    looks; the thread alone clears it. `stopping` is set once a stop was asked for. The states go
-    ``INITIALIZED → STARTED → STOPPED`` and from there, by a restart, to ``STARTED`` again.
+    looks; the thread alone clears it. `stopping` is set once a stop was asked for, or the end has
+    come. The states go ``INITIALIZED → STARTED → STOPPED`` and from there, by a restart, to
+    ``STARTED`` again.
     """
 
     def __init__(self, stream_id: int) -> None:
@@ -187,6 +188,7 @@ class AttemptState:
                 raise IllegalStateError(f"receiver {self._stream_id} has ended already")
             self._state = SupervisorState.STOPPED
             self._exit_report = exit_report
+        self.stopping.set()
         self.ended.set()
 
 

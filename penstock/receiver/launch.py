@@ -21,11 +21,12 @@ from penstock.receiver.base import Receiver
 from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.intake import WhenFull, dropping_refused
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.rate_status import REPORT_INTERVAL_S
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.spill import Spill
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
-from penstock.wire import ApplicationLink, WireOptions
+from penstock.wire import ApplicationLink, ClientLoop, WireOptions
 from penstock.wire.messages import ReceivedBlockInfo
 
 _POSITION_BYTES = 64 << 10
@@ -123,7 +124,9 @@ class ReceiverLaunch:
         stream_name: What the program calls the stream.
         process_log: The log that it shares with others of its process, which gives it to it; None:
             it has its own.
+        client_loop: The thread of its connection that it shares with them; None: it has its own.
         seals_early: See `BlockGeneratorOptions`.
+        report_interval_s: How often it tells how its rate is used.
     """
 
     stream_id: int
@@ -139,7 +142,9 @@ class ReceiverLaunch:
     has_copies: bool = False
     stream_name: str = ""
     process_log: ProcessLog | None = None
+    client_loop: ClientLoop | None = None
     seals_early: bool = False
+    report_interval_s: float = REPORT_INTERVAL_S
 
     @property
     def log_options(self) -> LogOptions:

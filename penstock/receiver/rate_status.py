@@ -22,6 +22,16 @@ REST_INTERVAL_S = 5.0
 """How often once it was told that nothing comes and nothing is on its way."""
 
 
+_REPORTS_PER_S = 700
+_LONGEST_INTERVAL_S = 1.5
+"""A receiver that is not heard of for two seconds gets no share of a budget above its reserve."""
+
+
+def report_interval_s(receivers: int) -> float:
+    """Return how often each of so many receivers is to report, so that the driver keeps up."""
+    return max(REPORT_INTERVAL_S, min(_LONGEST_INTERVAL_S, receivers / _REPORTS_PER_S))
+
+
 class RateStatus:
     """Hands rates to the generator, newest last, and reports how they are used.
 
@@ -40,10 +50,17 @@ class RateStatus:
         stream_id: The stream.
         report: Tells the driver: what was read, the version of the rates in force before it, and
             whether the receiver has paused itself, which the driver takes over.
+        interval_s: How often, in seconds.
     """
 
-    def __init__(self, stream_id: int, report: Callable[[RateUsage, int, bool], None]) -> None:
+    def __init__(
+        self,
+        stream_id: int,
+        report: Callable[[RateUsage, int, bool], None],
+        interval_s: float = REPORT_INTERVAL_S,
+    ) -> None:
         self._report = report
+        self._interval_s = interval_s
         self._lock = threading.Lock()
         self._generator: BlockGenerator | None = None
         self._version = 0
@@ -135,7 +152,7 @@ class RateStatus:
             assert generator is not None
             rests = is_empty and generator.is_resting
             # Not quite an interval: the pauses between reports do not divide it.
-            interval_s = (REST_INTERVAL_S if rests else PIPE_INTERVAL_S) - REPORT_INTERVAL_S / 2
+            interval_s = (REST_INTERVAL_S if rests else PIPE_INTERVAL_S) - self._interval_s / 2
             with_pipe = time.monotonic() >= piped_s + interval_s
             if with_pipe:
                 piped_s = time.monotonic()
@@ -160,7 +177,7 @@ class RateStatus:
             if with_pipe or not is_same:
                 self._report(usage, version, is_held)
                 told = news
-            left_s = REPORT_INTERVAL_S
+            left_s = self._interval_s
             if is_same and generator.is_resting:
                 interval_s = REST_INTERVAL_S if is_empty else PIPE_INTERVAL_S
                 left_s = max(left_s, piped_s + interval_s - time.monotonic())

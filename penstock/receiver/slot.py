@@ -57,8 +57,8 @@ from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.task import LOOK_S, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
-from penstock.wal import has_used_objects, is_on_objects
-from penstock.wire import AskTimeoutError, Client, WireError
+from penstock.wal import has_used_objects, is_on_hdfs
+from penstock.wire import AskTimeoutError, Client, ClientLoop, WireError
 from penstock.wire.messages import (
     AttemptEnded,
     Message,
@@ -75,6 +75,12 @@ _TEXT_LIMIT = 16_000
 
 _LEFT_S = 1.0
 """How long an author's threads may take to end after their attempt."""
+
+_IDLE_S = 60.0
+"""How often an attempt looks whether its executor exists: the process does so every `LOOK_S`."""
+
+_STARTS = 4
+"""How many receivers of a process start at a time: a driver with many processes has to keep up."""
 
 _SHORT_LIFE_S = 1.0
 """The next process of one that ended sooner waits for as long, so that nothing spins."""
@@ -294,6 +300,8 @@ class _SlotProcess:
         self._over = threading.Event()
         self._lost: WireError | None = None
         self.failure: BaseException | None = None
+        self._loop = ClientLoop(f"receiver-slot-{launch.number}")
+        self._starting = threading.Semaphore(_STARTS)
         one = next(iter(launch.launches.values()))
         self._client = Client(
             one.link,
@@ -303,6 +311,7 @@ class _SlotProcess:
             on_closed=self._on_closed,
             name=f"receiver-slot-{launch.number}",
             options=one.wire_options,
+            loop=self._loop,
         )
 
     def _say(self, word: str, stream: int = -1, text: str = "") -> None:
@@ -314,6 +323,7 @@ class _SlotProcess:
         _forget_sockets()
         mark_new_threads()
         self._tell_of_exits()
+        self._loop.start()
         self._client.connect()
         self._take(self._client.ask(self._registration()))
         while not self._over.wait(LOOK_S):
@@ -378,12 +388,17 @@ class _SlotProcess:
         error = ""
         try:
             with contextlib.ExitStack() as stack:
-                launch = replace(self._launch.launches[stream_id], attempt=attempt)
-                if is_on_objects(launch.logs.root) and not launch.settings.retains:
-                    interval_s = launch.settings.block_interval_ms / 1000
+                launch = replace(
+                    self._launch.launches[stream_id], attempt=attempt, client_loop=self._loop
+                )
+                settings = launch.settings
+                # On HDFS a segment is read once it is closed; a function's blocks wait for no one.
+                alone = is_on_hdfs(launch.logs.root) or launch.seals_early or settings.retains
+                if not alone:
+                    interval_s = settings.block_interval_ms / 1000
                     log = stack.enter_context(self._logs.use(launch.logs.root, interval_s))
                     launch = replace(launch, process_log=log)
-                run_receiver(launch)
+                run_receiver(launch, starting=self._starting, look_s=_IDLE_S)
         except BaseException:  # noqa: BLE001 - the driver hears of it
             error = traceback.format_exc()[-_TEXT_LIMIT:]
         try:

@@ -125,7 +125,10 @@ class ReceiverSupervisor:
         self._clock: Clock = SystemClock()
         self._tracker = TrackerClient(registration)
         self._attempt = AttemptState(self.stream_id)
-        self._rate_status = RateStatus(self.stream_id, self._report_rate_status)
+        self._has_registered = threading.Event()
+        self._rate_status = RateStatus(
+            self.stream_id, self._report_rate_status, launch.report_interval_s
+        )
         self._author: Author | None = None
         self._door: StoreDoor | None = None
         self._earlier = EarlierStarts(self.stream_id, self.report_error, self._fail_with)
@@ -143,6 +146,14 @@ class ReceiverSupervisor:
     def start(self) -> None:
         """Begin. Returns at once; what goes wrong is in the `ExitReport`."""
         self._thread.start()
+
+    def await_registration(self) -> None:
+        """Wait until it has registered for the first time, or has ended: for a bounded time."""
+        self._has_registered.wait(2 * self._bounds.ask_s)
+
+    def await_stop(self, timeout_s: float) -> bool:
+        """Wait until the attempt is to end, or has; return whether it is."""
+        return self._attempt.stopping.wait(timeout_s)
 
     def await_termination(self, timeout_s: float | None = None) -> ExitReport | None:
         """Wait until the attempt has ended and everything is closed.
@@ -269,12 +280,14 @@ class ReceiverSupervisor:
         try:
             self._open()
             if self._register():
+                self._has_registered.set()
                 self._start_receiver()
                 while self._wait_for(lambda: self._attempt.restart is not None):
                     if not self._restart_receiver():
                         break
         except BaseException as error:  # noqa: BLE001 - the driver hears of it, all is closed
             self._fail(f"Error starting receiver {self.stream_id}", error)
+        self._has_registered.set()
         exit_report = self._attempt.stop or ExitReport(ExitKind.FAILED, "it ended without a reason")
         try:
             exit_report = self._close(exit_report)

@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 from penstock.blockstore import launch as block_server
@@ -159,12 +160,16 @@ def run_receiver(
     launch: ReceiverLaunch,
     *,
     ensure_block_server: Callable[[ReceiverLaunch], None] = start_block_server,
+    starting: AbstractContextManager[object] | None = None,
+    look_s: float = LOOK_S,
 ) -> None:
     """Run one attempt of a receiver until it ends.
 
     Args:
         launch: What to run.
         ensure_block_server: Makes sure that this host's block server runs.
+        starting: Entered until it is registered, or has ended before.
+        look_s: How often it is checked that the executor still exists.
 
     Returns when the receiver has ended for good: stopped by the driver, its source ended, refused
     by the driver (which is stopping or has a newer attempt), or it can never be started (then the
@@ -187,8 +192,10 @@ def run_receiver(
         lambda: ensure_block_server(launch),
     )
     with UncaughtErrors(supervisor.thread_died, launch.stream_id):
-        supervisor.start()
-        exit_report = _await_end(supervisor)
+        with starting or nullcontext():
+            supervisor.start()
+            supervisor.await_registration()
+        exit_report = _await_end(supervisor, look_s)
     logger.info("receiver %d %s: %s", launch.stream_id, exit_report.kind.value, exit_report.message)
     if not exit_report.kind.is_for_good:
         raise ReceiverFailedError(
@@ -196,13 +203,15 @@ def run_receiver(
         ) from exit_report.error
 
 
-def _await_end(supervisor: ReceiverSupervisor) -> ExitReport:
+def _await_end(supervisor: ReceiverSupervisor, look_s: float) -> ExitReport:
     """Wait for the end, and see to it that there is one: whatever hangs, the process is to end.
 
     It does not outlive its executor either.
     """
     parent = os.getppid()
     watchdog = Watchdog()
+    while not supervisor.await_stop(look_s) and os.getppid() == parent:
+        pass
     while (exit_report := supervisor.await_termination(LOOK_S)) is None:
         if os.getppid() != parent:
             text = f"The executor of receiver {supervisor.stream_id} is gone"

@@ -76,6 +76,7 @@ class TrackerClient:
             on_closed=on_closed,
             name=f"receiver-{launch.stream_id}",
             options=launch.wire_options,
+            loop=launch.client_loop,
         )
         connection.connect()
         with self._lock:

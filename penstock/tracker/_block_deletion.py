@@ -109,10 +109,12 @@ class BlockDeletion:
                     self._receivers.clean_up(*release.mate, _cleanups((), places))
             elif release.ended:
                 self._shared_logs.remove(release)
+                places = tuple(place for place in release.segments if not is_shared(place[0]))
+                if release.log:
+                    # On a disk: whole, by the server of its host.
+                    places = () if is_shared(release.log) else ((release.log, -1),)
+                segments.setdefault(release.host, []).extend(places)
             if release.ended:
-                segments.setdefault(release.host, []).extend(
-                    place for place in release.segments if not is_shared(place[0])
-                )
                 if release.whole:
                     attempts.setdefault(release.host, []).append(release.attempt)
                 continue
@@ -246,7 +248,8 @@ class SharedLogs:
         places = [place for place in release.segments if is_shared(place[0])]
         if release.log:
             # No segment of it before the last attempt: see `LedgerState.releases`.
-            self._remove(release.log)
+            if is_shared(release.log):
+                self._remove(release.log)
         elif release.whole and release.is_first:
             if is_shared(self._root):
                 self._remove(log_folder(self._root, release.stream_id, release.attempt))

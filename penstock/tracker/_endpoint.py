@@ -28,7 +28,16 @@ from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import Company
 from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server, WireOptions
-from penstock.wire.messages import AddBlock, Failure, LettersSent, Message, Refused, SendLetters
+from penstock.wire.messages import (
+    AddBlock,
+    Failure,
+    LettersSent,
+    Message,
+    Ok,
+    Refused,
+    ReportRateStatus,
+    SendLetters,
+)
 
 # Group commit of block additions: many `AddBlock` messages share one record of the driver log.
 #
@@ -267,6 +276,10 @@ class TrackerEndpoint:
         handler = self.handler
         if handler is None:
             return Refused(f"{type(message).__name__} is not taken here")
+        if isinstance(message, ReportRateStatus):
+            # Many of them come, and nobody waits for an answer.
+            self._control.post(lambda: handler.on_control(peer, message))
+            return Ok()
         self._control.post(lambda: self._answer(handler.on_control, peer, message, pending))
         return pending
 

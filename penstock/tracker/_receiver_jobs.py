@@ -22,6 +22,7 @@ from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
+from penstock.threads import OwnedThread
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._slots import ReceiverSlot
 from penstock.tracker._splits import SplitStream
@@ -104,12 +105,12 @@ class Launch:
 
     Attributes:
         attempt: The new attempt's name.
-        task: What the executor runs.
+        task: What the executor runs; None: its slot knows.
         locations: Where it should run.
     """
 
     attempt: str
-    task: Callable[[], None]
+    task: Callable[[], None] | None
     locations: Sequence[TaskLocation]
 
 
@@ -178,7 +179,13 @@ class ReceiverJob:
         )
         self._number = number
         self._stopping = threading.Event()
-        self._thread = cluster.thread(self._run, f"penstock-receiver-job-{number}")
+        name = f"penstock-receiver-job-{number}"
+        # What runs no Spark job needs no thread of the JVM.
+        self._thread: threading.Thread = (
+            cluster.thread(self._run, name)
+            if slot is None
+            else OwnedThread(self._run, name.removeprefix("penstock-"))
+        )
 
     @property
     def stream_id(self) -> int:
@@ -241,9 +248,9 @@ class ReceiverJob:
         end: TaskEnd | None = None
         failure: Exception | None = None
         try:
-            if self._slot is None:
+            if launch.task is not None:
                 end = self._cluster.run_task(self._number, self._tag, launch.task, launch.locations)
-            else:
+            elif self._slot is not None:
                 end = self._slot.run(self._stream_id, launch.attempt)
         except Exception as error:  # noqa: BLE001 - whatever a job dies of goes to the owner
             failure = error
@@ -311,17 +318,18 @@ class ReceiverStarts:
             return None
         if not self._is_started():
             return None
+        attempt = uuid.uuid4().hex
+        if is_placed:
+            self._receivers.schedule(stream_id, attempt, ())
+            return Launch(attempt, None, ())
         executors = self._cluster.executors()
         with self._lock:
             places = self._first_places.pop(stream_id, None)
-        if is_placed:
-            places = ()
-        elif places is None:
+        if places is None:
             places = self._policy.reschedule_receiver(
                 stream_id, self._receivers.preferred(stream_id), self._receivers.infos(), executors
             )
             self._warn_of_few_slots()
-        attempt = uuid.uuid4().hex
         hosts = {executor.executor_id: executor.host for executor in executors}
         launch = self._launches[stream_id](attempt, hosts)
         self._receivers.schedule(stream_id, attempt, places)

@@ -3,13 +3,15 @@
 The executor's half, and what must hold, is `penstock.receiver.slot`. A `ReceiverJob` runs an
 attempt by `ReceiverSlot.run`, as it would by a Spark job. The slot's own job runs while one of its
 receivers may have another start: it begins with the first attempt, and again with the next one
-after it has failed. Which streams share a process is kept from one job to the next.
+after it has failed. Which streams share a process is kept from one job to the next. All its jobs
+are run by one thread, the only one of a slot that has a thread of the JVM, too.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,6 +21,7 @@ from functools import partial
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.receiver.slot import SlotLaunch, run_slot
+from penstock.threads import wait_for
 from penstock.tracker.cluster import Cluster, ExecutorLocation, TaskEnd, TaskLocation
 from penstock.wire import Peer
 from penstock.wire.messages import (
@@ -32,6 +35,9 @@ from penstock.wire.messages import (
 )
 
 _log = logging.getLogger("penstock.tracker")
+
+_IDLE_S = 60.0
+"""The longest single wait; a bound in case a wake-up is missed."""
 
 _ROUNDING = 1e-6
 """A thousand shares of 0.001 are more than 1 by less than that."""
@@ -83,9 +89,9 @@ class _Run:
 
 
 class ReceiverSlot:
-    """One slot. Safe to use from any thread; its owner calls `cancel` and `join`.
+    """One slot. Safe to use from any thread; its owner calls `start`, `cancel` and `join`.
 
-    `_lock` guards all below it.
+    `_changed` guards all below it.
 
     Attributes:
         streams: The streams whose receivers it has.
@@ -99,7 +105,7 @@ class ReceiverSlot:
         cluster: Cluster,
         place: Callable[[Sequence[int], Sequence[ExecutorLocation]], Sequence[TaskLocation]],
     ) -> None:
-        """Make it; nothing runs before the first attempt.
+        """Make it; no job runs before the first attempt.
 
         Args:
             number: Its number.
@@ -113,9 +119,9 @@ class ReceiverSlot:
         self._launches = launches
         self._cluster = cluster
         self._place = place
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._task = ""
+        self._thread = cluster.thread(self._run_jobs, f"penstock-receiver-slot-{number}")
+        self._changed = threading.Condition()
+        self._task = ""  # the Spark task; empty: none
         self._runs: dict[int, _Run] = {}
         self._peers: dict[int, tuple[Peer, int]] = {}  # and the numbers of their processes
         self._groups: list[tuple[int, ...]] = [self.streams]
@@ -130,14 +136,10 @@ class ReceiverSlot:
             Exception: It failed, its process or the slot's job did, or it was cancelled.
         """
         run = _Run(attempt)
-        with self._lock:
-            if self._thread is None:
+        with self._changed:
+            if not self._task:
                 self._task = uuid.uuid4().hex
-                thread = self._cluster.thread(
-                    self._run_job, f"penstock-receiver-slot-{self._number}"
-                )
-                thread.start()
-                self._thread = thread
+                self._changed.notify_all()
             self._runs[stream_id] = run
             if stream_id in self._peers:
                 peer, run.process = self._peers[stream_id]
@@ -147,7 +149,7 @@ class ReceiverSlot:
 
     def cancel_attempt(self, stream_id: int) -> None:
         """End the running attempt, for the driver; with the last one the job is cancelled."""
-        with self._lock:
+        with self._changed:
             run = self._runs.pop(stream_id, None)
             is_last = not self._runs
         if run is not None:
@@ -157,19 +159,24 @@ class ReceiverSlot:
 
     def leave(self, stream_id: int) -> None:
         """Take note that a receiver has no other start; with the last one the slot ends."""
-        with self._lock:
+        with self._changed:
             self._left.add(stream_id)
+            self._changed.notify_all()
             peers = set(self._peers.values()) if self._is_over() else set()
         for peer, _ in peers:
             peer.send(StopReceiver())
 
     # -- for its owner ---------------------------------------------------------------------------
 
+    def start(self) -> None:
+        """Start its thread, whose jobs have the local properties of the caller's."""
+        self._thread.start()
+
     @property
     def is_alive(self) -> bool:
         """Whether its job runs."""
-        with self._lock:
-            return self._thread is not None
+        with self._changed:
+            return bool(self._task)
 
     def cancel(self) -> None:
         """Cancel its job."""
@@ -177,18 +184,20 @@ class ReceiverSlot:
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end of its job; return whether it has ended."""
-        with self._lock:
-            thread = self._thread
-        if thread is None:
-            return True
-        thread.join(max(0.0, timeout_s))
-        return not thread.is_alive()
+        end_s = time.monotonic() + timeout_s
+        with self._changed:
+            if not wait_for(self._changed, lambda: not self._task, timeout_s):
+                return False
+            is_over = self._is_over()
+        if is_over and self._thread.ident is not None:
+            self._thread.join(max(0.0, end_s - time.monotonic()))
+        return True
 
     # -- for its processes -----------------------------------------------------------------------
 
     def registered(self, peer: Peer, message: RegisterSlot) -> Message:
         """A process says whose receivers it runs: fail what its predecessor ran, start the rest."""
-        with self._lock:
+        with self._changed:
             if message.task != self._task or self._is_over():
                 return Refused("the slot has another task, or has ended")
             streams = message.streams
@@ -211,7 +220,7 @@ class ReceiverSlot:
 
     def ended(self, message: AttemptEnded) -> Message:
         """A process says that an attempt has ended."""
-        with self._lock:
+        with self._changed:
             run = self._runs.get(message.stream_id)
             if run is None or run.attempt != message.attempt:
                 return Ok()
@@ -224,7 +233,7 @@ class ReceiverSlot:
 
     def disconnected(self, peer: Peer) -> bool:
         """Take note that a connection is gone; return whether it was one of a process of its."""
-        with self._lock:
+        with self._changed:
             lost = [stream_id for stream_id, (known, _) in self._peers.items() if known is peer]
             for stream_id in lost:
                 del self._peers[stream_id]
@@ -232,6 +241,15 @@ class ReceiverSlot:
 
     def _is_over(self) -> bool:
         return self._left.issuperset(self.streams)
+
+    def _run_jobs(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._task or self._is_over()):
+                    self._changed.wait(_IDLE_S)
+                if not self._task:
+                    return
+            self._run_job()
 
     def _run_job(self) -> None:
         failure: BaseException | None = None
@@ -244,10 +262,11 @@ class ReceiverSlot:
                 failure = PenstockError("the task of its slot has ended")
         except BaseException as error:  # noqa: BLE001 - whoever waits for an attempt gets it
             failure = error
-        with self._lock:
+        with self._changed:
             runs, self._runs = self._runs, {}
             self._peers.clear()
-            self._thread, self._task = None, ""
+            self._task = ""
+            self._changed.notify_all()
         for run in runs.values():
             if failure is None:
                 run.end.set_result(TaskEnd.RETRY)
@@ -257,7 +276,7 @@ class ReceiverSlot:
     def _prepare(self) -> tuple[SlotLaunch, Sequence[TaskLocation]]:
         executors = self._cluster.executors()
         hosts = {executor.executor_id: executor.host for executor in executors}
-        with self._lock:
+        with self._changed:
             streams = [one for one in self.streams if one not in self._left]
             groups = [tuple(one for one in group if one in streams) for group in self._groups]
         launch = SlotLaunch(

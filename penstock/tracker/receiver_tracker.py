@@ -22,6 +22,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
+from penstock.receiver.rate_status import report_interval_s
 from penstock.settings import Settings
 from penstock.threads import Repeated
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
@@ -666,6 +667,8 @@ class ReceiverTracker:
                 )
                 for stream_id in self._receiver_objects
             ]
+        for slot in self._slots.values():
+            slot.start()
         for job in self._jobs:
             job.start()
         if self._continuous is not None:
@@ -710,6 +713,7 @@ class ReceiverTracker:
             has_copies=stream_id in self._with_copies,
             stream_name=self._stream_names[stream_id],
             seals_early=self._seals_early(stream_id),
+            report_interval_s=report_interval_s(len(self._receiver_objects)),
         )
 
     def _seals_early(self, stream_id: int) -> bool:

@@ -24,7 +24,8 @@ Those modules have it byte by byte.
 The life of a connection: NEW, AUTHENTICATING (bounded in number and time), OPEN (a heartbeat when
 nothing else is sent; silence ends it), CLOSING (what was queued goes out, bounded), CLOSED. A
 `Server` and a `Client` each own one thread ``penstock-…`` with an event loop, on which all
-callbacks run; all their public methods may be called from any thread.
+callbacks run (clients may share one, a `ClientLoop`); all their public methods may be called from
+any thread.
 
 ==========================  ======================================================================
 `messages`                  every message, as a frozen type
@@ -51,7 +52,7 @@ from penstock.wire._authentication import (
     Seals,
     ServerHandshake,
 )
-from penstock.wire.client import Client, ClientState
+from penstock.wire.client import Client, ClientLoop, ClientState
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
@@ -76,6 +77,7 @@ __all__ = [
     "Client",
     "ClientClosedError",
     "ClientHandshake",
+    "ClientLoop",
     "ClientState",
     "ConnectionLostError",
     "FrameTooLargeError",

@@ -1,4 +1,4 @@
-"""The connecting end: one thread that keeps a connection alive, usable from any thread.
+"""The connecting end: it keeps a connection alive in a thread, and is usable from any other.
 
 When the connection breaks it is made again, with growing, jittered delays; then the hello
 messages of `on_reconnect` are asked, and when they are answered, every ask that has no answer
@@ -8,6 +8,7 @@ yet is sent again, in its old order. So a server may see an ask twice, and must 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import enum
 import itertools
@@ -16,9 +17,10 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
 
 from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
@@ -51,12 +53,56 @@ _MOST_UNSENT = 1024
 """How many sends wait for a connection; then the oldest are dropped."""
 
 
+class ClientLoop:
+    """A thread with an event loop that several clients of a process share.
+
+    A callback of one that blocks holds up all. Its owner closes the clients before it stops it.
+
+    Args:
+        name: The thread is called ``penstock-<name>``.
+
+    Attributes:
+        thread: The thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self.thread = OwnedThread(self._run, name)
+
+    def start(self) -> None:
+        """Start it."""
+        self.thread.start()
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin to run something; returns at once."""
+        loop, _ = self._running.result(_CLOSE_TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(work, loop)
+
+    def stop(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> bool:
+        """Cancel what still runs, and return whether the thread has ended in time."""
+        if self.thread.ident is not None:
+            loop, stopping = self._running.result(timeout_s)
+            with contextlib.suppress(RuntimeError):  # It has ended already.
+                loop.call_soon_threadsafe(stopping.set)
+            self.thread.join(timeout_s)
+        return not self.thread.is_alive()
+
+    def _run(self) -> None:
+        async def wait() -> None:
+            stopping = asyncio.Event()
+            self._running.set_result((asyncio.get_running_loop(), stopping))
+            await stopping.wait()
+
+        asyncio.run(wait())
+
+
 class Client:
     """A connection to a `Server` that mends itself.
 
     Callers and the client's thread share the `Mailbox` of new frames and the error that ended
-    the client, each with its own lock. All else belongs to the thread ``penstock-<name>``, on
-    which every callback is called; a callback must not block and must not call `ask`.
+    the client, each with its own lock. All else belongs to the thread ``penstock-<name>``, or that
+    of the loop that it shares, on which every callback is called; a callback must not block and
+    must not call `ask`.
     """
 
     def __init__(
@@ -69,6 +115,7 @@ class Client:
         on_closed: Callable[[WireError], None] | None = None,
         name: str = "wire-client",
         options: WireOptions | None = None,
+        loop: ClientLoop | None = None,
     ) -> None:
         """Make a client that is not connected yet.
 
@@ -82,6 +129,7 @@ class Client:
                 `give_up_after_s` or `refused_after_s` of the options passed. Not called by `close`.
             name: The thread is called ``penstock-<name>``.
             options: Limits and time-outs.
+            loop: Runs it beside others; None: it has a thread of its own.
         """
         self._address = link.tracker_address
         self._peer = peer_text(self._address)
@@ -94,7 +142,9 @@ class Client:
         self._options = options or WireOptions()
         self._ssl_context = link.client_context()
         self._ids = itertools.count(1)
+        self._loop = loop
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
         self._first_connected: Future[None] = Future()
         # New asks, the frames of sends, and None: stop.
         self._submitted: Mailbox[Ask | bytes | None] = Mailbox()
@@ -132,8 +182,12 @@ class Client:
         if self._thread is not None:
             raise IllegalStateError("a Client is connected once; it mends itself after that")
         timeout_s = self._options.ask_timeout_s if timeout_s is None else timeout_s
-        self._thread = OwnedThread(self._run, self._name)
-        self._thread.start()
+        if self._loop is None:
+            self._thread = OwnedThread(self._run, self._name)
+            self._thread.start()
+        else:
+            self._thread = self._loop.thread
+            self._loop.run(self._run_beside_others())
         try:
             self._first_connected.result(timeout_s)
         except FutureTimeoutError:
@@ -201,12 +255,12 @@ class Client:
         self._submit(encode_frame(message, Kind.SEND, limit_bytes=limit_bytes, peer=self._peer))
 
     def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
-        """Send what is queued if it can go out at once, fail every unanswered ask, join the thread.
+        """Send what is queued if it can go out at once, fail what has no answer, wait for the end.
 
         May be called twice. On the client's own thread it does not wait for the end.
 
         Raises:
-            WireError: The thread did not end within `timeout_s` (a callback blocks it).
+            WireError: It did not end within `timeout_s` (a callback blocks its thread).
         """
         self._end_with(
             ClientClosedError(
@@ -217,12 +271,14 @@ class Client:
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
-        thread.join(timeout_s)
-        if thread.is_alive():
+        if not self._over.wait(timeout_s):
             raise WireError(
                 self._peer,
-                f"the thread {thread.name} did not end within {timeout_s:g} s: a callback blocks",
+                f"the client {self._name} did not end within {timeout_s:g} s: a callback blocks "
+                f"the thread {thread.name}",
             )
+        if self._loop is None:
+            thread.join(timeout_s)
 
     @property
     def is_connected(self) -> bool:
@@ -272,9 +328,18 @@ class Client:
     # -- the thread ----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        with self._ending():
+            asyncio.run(self._live())
+
+    async def _run_beside_others(self) -> None:
+        with self._ending():
+            await self._live()
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
         end = ClientClosedError(self._peer, f"the client of {self._peer} ended")
         try:
-            asyncio.run(self._live())
+            yield
         except WireError as error:
             self._finish(error)
         except BaseException as error:
@@ -283,6 +348,8 @@ class Client:
             self._finish(end)
         else:
             self._finish(end)
+        finally:
+            self._over.set()
 
     def _finish(self, end: WireError) -> None:
         """Nothing is taken any more; what has no answer fails; the owner hears of an error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 import uuid
@@ -22,8 +23,10 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
+from penstock.blockstore._files import ApplicationFiles
 from penstock.blockstore._readahead import Readahead
 from penstock.blockstore.builder import join_binary
+from penstock.blockstore.copies import BlockCopies
 from penstock.blockstore.dataframe import _blocks
 from penstock.blockstore.process_log import ProcessLog, ProcessLogs, log_of, moved
 from penstock.blockstore.reader import read_segment
@@ -36,6 +39,7 @@ from penstock.wal import (
     LogWriteError,
     ObjectFileSystem,
     RecordPlace,
+    SyncPolicy,
     check,
     locate,
     lock_folder,
@@ -622,3 +626,54 @@ def test_a_segment_that_is_gone_is_asked_for_by_itself(
         records_of(encoded([first, second, gone]))
     assert objects.calls["get"] == 2
     assert objects.calls["list"] <= 4
+
+
+@pytest.mark.parametrize("encryption", [None, KEY])
+def test_a_log_on_a_disk_is_read_served_and_removed_whole(
+    tmp_path: Path, encryption: EncryptionKey | None
+) -> None:
+    root = tmp_path / "receivedData"
+    always = LogOptions(segment_size=1 << 16, alignment=64, sync=SyncPolicy.ALWAYS)
+    files = ApplicationFiles("app-1", str(tmp_path), str(root))
+    with ProcessLogs().use(str(root), 0.05) as log:
+        stores = [store_in(log, tmp_path, stream, encryption, always) for stream in range(3)]
+        infos = [put(store, n) for n in range(4) for store in stores]
+        assert [stored(info, encryption) for info in infos] == [
+            record(stream, n) for n in range(4) for stream in range(3)
+        ]
+        # All of them are in one folder, with one segment that was allocated in advance.
+        assert [path.name for path in root.iterdir()] == [os.path.basename(log.folder)]
+        assert len(list(Path(log.folder).glob("segment-*"))) == 1
+        for info in infos:
+            assert info.segment is not None
+            os.close(files.open_segment(info.segment))
+        place = infos[0].segment
+        assert place is not None
+        for folder in (
+            f"{root}/process-1/0-{'a' * 32}",
+            f"{root}/../receivedData/{os.path.basename(log.folder)}/0-{'a' * 32}",
+            "/etc/process-" + "a" * 32,
+        ):
+            with pytest.raises(PermissionError):
+                files.open_segment(msgspec.structs.replace(place, folder=folder))
+        copies = BlockCopies(str(tmp_path / "copies"), "c" * 32, "here", encryption)
+        copied = copies.copy(infos[5], "input-7-1")
+        copies.close()
+        assert stored(copied, encryption) == stored(infos[5], encryption)
+        for store in stores:
+            store.close()
+    # One of an attempt, or of others, is not taken for it.
+    files.remove_segments(((f"{root}/0-{'a' * 32}", -1), ("/etc/process-" + "a" * 32, -1)))
+    assert Path(log.folder).is_dir()
+    files.remove_segments(((log.folder, -1),))
+    assert list(root.iterdir()) == []
+
+
+def test_all_logs_of_processes_go_with_their_application(tmp_path: Path) -> None:
+    root = tmp_path / "receivedData"
+    with ProcessLogs().use(str(root), 0.05) as log:
+        store = store_in(log, tmp_path, 1)
+        put(store, 0)
+        store.close()
+    ApplicationFiles("app-1", str(tmp_path), str(root)).remove_all()
+    assert not root.exists()

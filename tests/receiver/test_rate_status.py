@@ -14,7 +14,7 @@ from msgspec import structs
 
 from penstock.receiver import ReceiverStoppedError, rate_status
 from penstock.receiver.block_generator import RateUsage
-from penstock.receiver.rate_status import RateStatus
+from penstock.receiver.rate_status import RateStatus, report_interval_s
 from penstock.wire.messages import (
     Message,
     PipeReading,
@@ -228,6 +228,15 @@ def test_reports_tell_what_passed_and_who_waits(run: Run, tracker: Tracker, shar
     assert held_back.rate_version == 1
     # The rate times the time, one burst, and the permits of the leases.
     assert held_back.records <= 500 + 10 * (held_back.at_s - quiet.at_s) + 2 * 10
+
+
+def test_the_driver_is_not_told_more_often_than_it_can_take() -> None:
+    assert report_interval_s(1) == rate_status.REPORT_INTERVAL_S
+    for receivers in (64, 1000, 100_000):
+        interval_s = report_interval_s(receivers)
+        # Who is not heard of for two seconds gets no share of a budget above its reserve.
+        assert rate_status.REPORT_INTERVAL_S <= interval_s < 2
+        assert receivers / interval_s < 1000 or receivers > 1000
 
 
 class Gate:

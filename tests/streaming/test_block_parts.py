@@ -19,6 +19,7 @@ from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockSt
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
+from penstock.streaming.dstream.derived_streams import union_of
 from tests.streaming.batches import batches
 
 LINES = [b"line %d" % number for number in range(2000)]
@@ -232,3 +233,26 @@ def test_packed_blocks_give_their_records_in_order_and_dead_letters_the_same_nam
     assert len(tasks[0]) == sc.defaultParallelism
     # Named by block and place, whatever cores there are when a later run makes the batch again.
     assert dict(letters[0]) == dict.fromkeys(range(40), 2)
+
+
+@pytest.mark.slow
+def test_united_blocks_of_many_streams_are_packed_together_in_their_order(
+    sc: Any, store: BlockStore
+) -> None:
+    streams = [
+        [stored(store, f"input-{stream}-{at}", [b"%d %d" % (stream, at)]) for at in range(3)]
+        for stream in range(20)
+    ]
+    batches = [BlockRDD(sc, infos, BlockAccess(), 8 << 20) for infos in streams]
+    records = [f"{stream} {at}" for stream in range(20) for at in range(3)]
+    united: Any = union_of(sc, batches)
+    assert united.getNumPartitions() == sc.defaultParallelism
+    assert united.collect() == records
+    assert united.count() == 60
+    assert united.map(str.upper).collect() == records
+    # Each is there by itself, too.
+    assert batches[1].map(str.split).collect() == [["1", str(at)] for at in range(3)]
+    # What Spark keeps, or what was made of blocks, is united as ever.
+    batches[0].cache()
+    assert union_of(sc, batches).collect() == records
+    assert union_of(sc, [batches[1], batches[2].map(str)]).collect() == records[3:9]

@@ -690,6 +690,40 @@ def test_i4_what_an_ended_attempt_had_in_a_log_of_several_is_let_go_by_who_write
         assert living.next_message() == CleanupOldBlocks((), rest)
 
 
+def test_i4_a_log_of_several_on_a_disk_goes_whole_by_the_block_server_of_its_host(
+    tmp_path: Path,
+) -> None:
+    receivers = {n: (Source(), "Source") for n in range(2)}
+    log = "/receivedData/process-1"
+    with running_tracker(tmp_path, receivers=receivers) as (tracker, cluster, _):
+        attempts = sorted(
+            (cluster.next_attempt() for _ in receivers), key=lambda one: one.launch.stream_id
+        )
+        for attempt in attempts:
+            attempt.log = log
+            attempt.register()
+        client, server = register_block_server(attempts[0], "127.0.0.1")
+        first = attempts[0].launch.attempt
+        attempts[0].add(
+            msgspec.structs.replace(
+                block(0, first, attempts[0].first, segment=1),
+                segment=SegmentPlace(f"{log}/0-{first}", 1, 0, 100),
+            )
+        )
+        tracker.allocate_blocks_to_batch(10)
+        for attempt in attempts:
+            attempt.fail()
+            cluster.next_attempt()
+        ended = tracker.ledger._state.attempts
+        names = [attempt.launch.attempt for attempt in attempts]
+        await_that("they are over", lambda: all(ended[name].ended for name in names), WAIT_S)
+        tracker.cleanup_old_blocks_and_batches(11)
+        gone = server.next_message()
+        assert isinstance(gone, ReleaseBlocks)
+        assert (set(gone.attempts), gone.segments) == (set(names), ((log, -1),))
+        client.close()
+
+
 def test_memory_is_released_only_of_blocks_that_the_log_has(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
         attempt = cluster.next_attempt()

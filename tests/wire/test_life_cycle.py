@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from penstock.errors import IllegalStateError
-from penstock.wire import PendingReply, WireError
+from penstock.wire import ClientClosedError, ClientLoop, PendingReply, WireError
 from penstock.wire.messages import Ok
 from tests.bounds import HANG_S
 
@@ -48,6 +48,31 @@ def test_no_thread_and_no_file_is_left(make_server, make_client, raw_peer, secre
     # Less may be there: what earlier tests left is collected at any time.
     assert set(threading.enumerate()) - threads == set()
     assert open_files() - files == set()
+
+
+def test_clients_may_share_a_thread_and_end_one_by_one(make_server, make_client):
+    server = make_server()
+    address = server.start()
+    before = set(threading.enumerate())
+    loop = ClientLoop("clients")
+    loop.start()
+    clients = [make_client(address, loop=loop) for _ in range(5)]
+    for client in clients:
+        client.connect()
+    assert set(threading.enumerate()) - before == {loop.thread}
+    clients[0].close()
+    with pytest.raises(ClientClosedError):
+        clients[0].ask(Ok())
+    # The end of one is not that of the others, of which each mends its own connection.
+    assert [client.ask(Ok()) for client in clients[1:]] == [Ok()] * 4
+    server.stop()
+    again = make_server(port=address[1])
+    again.start()
+    assert [client.ask(Ok()) for client in clients[1:]] == [Ok()] * 4
+    for client in clients:
+        client.close()
+    assert loop.stop(HANG_S)
+    again.stop()
 
 
 def test_threads_are_named(make_server, make_client):

@@ -179,4 +179,6 @@ def union_of(context: SparkContext, rdds: Sequence[RDD[Any]]) -> RDD[Any]:
     there = [rdd for rdd in rdds if content_of(rdd) is not Content.NO_PARTITIONS]
     if not there:
         return no_partitions(context)
-    return there[0] if len(there) == 1 else context.union(there)
+    if len(there) == 1:
+        return there[0]
+    return BlockRDD.united(there) or context.union(there)

@@ -307,12 +307,17 @@ class RateOperations(ABC):
         return self._rates.make_group(rate, stream_ids, in_bytes=inBytes)
 
     def _make_rates(self) -> RateBook:
+        found: dict[int, RateMemory] = {}
+
         def memories() -> dict[int, RateMemory]:
-            return {
-                node.stream_id: node.rate
-                for node in self._graph.inputs
-                if isinstance(node, (ReceiverInputDStream, DirectInputDStream))
-            }
+            # Asked for with each report of each receiver; inputs are only ever added.
+            if not found or self._graph.inputs[-1].stream_id not in found:
+                found.update(
+                    (node.stream_id, node.rate)
+                    for node in self._graph.inputs
+                    if isinstance(node, (ReceiverInputDStream, DirectInputDStream))
+                )
+            return found
 
         def limits() -> RateLimits:
             return RateLimits.of(self._settings_of(_KEYS))
