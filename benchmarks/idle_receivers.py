@@ -85,7 +85,7 @@ def family() -> dict[int, str]:
                 found[pid] = "receivers"
             elif parent == "PySpark's daemon":
                 found[pid] = "worker"
-            elif "pyspark.daemon" in name:
+            elif "pyspark.daemon" in name or "penstock.daemon" in name:
                 found[pid] = "PySpark's daemon"
             else:
                 found[pid] = "others"

@@ -156,6 +156,7 @@ def context(options: argparse.Namespace, folder: str, memory_folder: str) -> Spa
         "spark.executor.memory": f"{options.executor_mib}m",
         "spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
         "spark.executorEnv.PYTHONPATH": os.getcwd(),
+        "spark.python.daemon.module": "penstock.daemon",
         "spark.streaming.blockInterval": f"{options.block_ms}ms",
         "spark.streaming.receiver.writeAheadLog.enable": str(not options.no_log).lower(),
         "spark.penstock.wal.dir": os.path.join(folder, "log"),
@@ -167,8 +168,15 @@ def context(options: argparse.Namespace, folder: str, memory_folder: str) -> Spa
     conf = SparkConf().setMaster(master).setAppName("many receivers").setAll(list(settings.items()))
     for given in options.conf:
         conf.set(*given.split("=", 1))
+    begun_s = time.monotonic()
     sc = SparkContext(conf=conf)
     sc.setLogLevel("ERROR")
+    java: Any = sc._jsc
+    # Their processes take the machine's cores for some seconds, whatever runs on them.
+    while java.sc().statusStore().executorList(True).size() < options.executors + 1:
+        assert time.monotonic() - begun_s < _BOUND_S, "not all executors came up"
+        time.sleep(0.1)
+    print(f"executors up after {time.monotonic() - begun_s:.1f} s", flush=True)
     return sc
 
 

@@ -51,7 +51,7 @@ Beside them stand:
 `reused_memory`              buffers that are used again once no one looks into them
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, and whether it lives
-`worker`                     what makes short tasks short in PySpark's worker
+`worker`, `daemon`           what makes short tasks short in PySpark's worker; warm workers
 `_lazy_door`                 a room whose modules are imported when somebody asks for them
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
 `_parents`                  a process that does not outlive its parent

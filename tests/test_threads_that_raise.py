@@ -553,6 +553,7 @@ def client_loop(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Pa
             one.ask(StopReceiver(), WAIT_S)
         one.close()
     assert loop.stop(WAIT_S)
+    tracker.server.stop()
     gc.collect()
 
 

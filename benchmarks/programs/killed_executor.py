@@ -93,6 +93,7 @@ class Run:
             "spark.executor.memory": "1g",
             "spark.penstock.memory.dir": memory_folder,
             "spark.penstock.memory.size": "256m",
+            "spark.python.daemon.module": "penstock.daemon",
         }
         options = ProgramOptions(
             side,
