@@ -38,7 +38,6 @@ _logger = logging.getLogger("penstock.wal")
 
 _ANSWER_S = 10
 """How long one request may take that carries no bytes, at most."""
-_CONNECT_S = 5
 SLOW_S = 2.0
 """What most answers take much less than: what is read is asked for once more then."""
 _IS_SLOW = 0.9
@@ -137,9 +136,8 @@ class ObjectsClient:
                 raise OSError(errno.EINVAL, text, name)
             more["endpoint"] = endpoint.replace("://", f"://{found['bucket']}.", 1)
         longest_s = storage_settings(os.environ).storage_request_timeout_s
-        options: dict[str, Any] = {"connect_timeout": timedelta(seconds=_CONNECT_S)}
-        if more.get(cloud.endpoint_option, "").startswith("http://"):
-            options["allow_http"] = True
+        is_plain = more.get(cloud.endpoint_option, "").startswith("http://")
+        options = {"allow_http": True} if is_plain else {}
         with _told(name, name):
             make: Any = getattr(importlib.import_module("obstore.store"), cloud.store)
             store, asked, quick = (

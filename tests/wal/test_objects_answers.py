@@ -17,6 +17,7 @@ from penstock.wal import (
     LogWriteError,
     LogWriter,
     ObjectFileSystem,
+    StorageAwayError,
     UnwritableFolderError,
     answer_of,
 )
@@ -490,7 +491,7 @@ def test_missing_credentials_of_google_and_azure_are_said(
     assert answer_of(said) is Answer.REFUSED
 
 
-@pytest.mark.parametrize("status", [400, 401, 503])
+@pytest.mark.parametrize("status", [400, 401, 429, 503])
 def test_credentials_that_give_no_token_are_said(
     store: Answering, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
@@ -502,8 +503,30 @@ def test_credentials_that_give_no_token_are_said(
     store.status = status
     store.body = '{"error": "invalid_client", "error_description": "AADSTS7000215: the secret."}'
     said = raised(lambda: ObjectsClient.of_bucket(AZURE).get("key"))
-    assert answer_of(said) is (Answer.AWAY if status == 503 else Answer.REFUSED)
-    assert status == 503 or "credentials are not taken: AADSTS7000215: the secret." in str(said)
+    assert answer_of(said) is (Answer.AWAY if status > 401 else Answer.REFUSED)
+    assert status > 401 or "credentials are not taken: AADSTS7000215: the secret." in str(said)
+
+
+def test_a_slash_behind_an_endpoint_is_none_before_a_container(
+    store: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"{store.url}/account/")
+    store.status = 404
+    raised(lambda: ObjectsClient.of_bucket(AZURE).get("key"))
+    assert store.targets == ["/account/logs/key"]
+
+
+def test_a_store_that_answers_that_there_is_none_is_not_away(store: Answering) -> None:
+    fs = ObjectFileSystem(ObjectsClient.of_bucket(S3), S3)
+    answers = iter([StorageAwayError("away", "key"), FileNotFoundError(errno.ENOENT, "none")])
+
+    def ask() -> None:
+        raise next(answers)
+
+    with pytest.raises(FileNotFoundError):
+        fs.call(ask)
+    # So the next one that finds it away has all of the patience.
+    assert fs._outage.age_s == 0
 
 
 def test_a_connection_string_of_azure_holds_for_its_account(

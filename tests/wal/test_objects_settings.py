@@ -207,7 +207,7 @@ def test_a_store_that_is_always_slow_is_not_asked_twice_for_all(
 def test_a_read_that_may_not_take_that_long_is_asked_for_once(
     faults: FaultyHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PENSTOCK_STORAGE_REQUEST_TIMEOUT", "200ms")
+    monkeypatch.setenv("PENSTOCK_STORAGE_REQUEST_TIMEOUT", "1s")
     client = ObjectsClient.of_bucket(ADDRESS)
     faults.faults = {"slow": 1.0}
     faults.least_slow_s = faults.slow_s = 5.0
@@ -289,7 +289,7 @@ def test_a_profile_has_credentials_endpoint_and_region(
     monkeypatch.setenv("PENSTOCK_STORAGE_S3_PROFILE", "lab")
     with pytest.raises(OSError, match="AuthorizationHeaderMalformed"):
         put()
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     put()
     # What a program names wins over keys of the environment, and these over its profile.
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ROOT[0])
@@ -351,6 +351,20 @@ def test_a_program_of_a_profile_that_goes_away_leaves_what_it_gave(
     time.sleep(0.2)
     client.replace("program", b"second")
     assert "the profile 'lab' gives no credentials" in caplog.text
+
+
+def test_a_profile_is_not_read_for_each_request(
+    server: VersityServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gives, asked = program_of_a_profile(monkeypatch, tmp_path), tmp_path / "asked"
+    gives.write_text(gives.read_text() + f"echo >> {asked}\n")
+    client = ObjectsClient.of_bucket(ADDRESS)
+    client.replace("program", b"first")
+    before = asked.read_text()
+    for _ in range(2):
+        time.sleep(0.2)
+        client.replace("program", b"again")
+    assert asked.read_text() == before
 
 
 def test_a_program_of_a_profile_that_does_not_end_is_not_waited_for_for_ever(
