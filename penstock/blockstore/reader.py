@@ -606,7 +606,18 @@ def payload_in(
     """Return the payload of a block in a log on this host, valid until the stack is closed."""
     path = segment_path(log_of(place.folder), place.segment)
     record = stack.enter_context(read_range(path, place.offset, place.length))
-    return parse_record(record, expected_sequence=sequence, cipher=cipher)
+    with _damage_in(place):
+        return parse_record(record, expected_sequence=sequence, cipher=cipher)
+
+
+@contextlib.contextmanager
+def _damage_in(place: SegmentPlace) -> Iterator[None]:
+    """Say of a damaged record in which log it is, as commands take it, and where."""
+    try:
+        yield
+    except CorruptRecordError as error:
+        folder = log_of(place.folder)
+        raise CorruptRecordError(place.segment, place.offset, error.reason, folder) from error
 
 
 def _from_shared(
@@ -624,7 +635,9 @@ def _from_shared(
     record = None if ahead is None else ahead.take(place)
     if record is None:
         record = fs.read_range(path, place.offset, place.length)
-    return parse_block(expanded(parse_record(record, expected_sequence=sequence, cipher=cipher)))
+    with _damage_in(place):
+        payload = parse_record(record, expected_sequence=sequence, cipher=cipher)
+        return parse_block(expanded(payload))
 
 
 @contextlib.contextmanager

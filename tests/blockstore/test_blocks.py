@@ -212,7 +212,9 @@ def test_a_damaged_slot_is_not_read_the_segment_is(store):
     assert records_of(info) == [b"right"]
 
 
-def test_a_block_in_none_of_its_places_is_an_error_that_names_them(store):
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_block_in_none_of_its_places_is_an_error_that_names_them(store, shared, monkeypatch):
+    monkeypatch.setattr("penstock.blockstore.reader.is_shared", lambda folder: shared)
     info = put(store, BlockKind.BINARY, [b"gone"])
     os.unlink(info.memory.path)
     path = segment_path(info.segment.folder, info.segment.segment)
@@ -223,7 +225,8 @@ def test_a_block_in_none_of_its_places_is_an_error_that_names_them(store):
         records_of(info)
     assert caught.value.block_id == "input-3-1"
     assert info.memory.path in str(caught.value)
-    assert info.segment.folder in str(caught.value)
+    where = f"segment {info.segment.segment} at offset {info.segment.offset}"
+    assert f"corrupt record in {where} of {info.segment.folder}" in str(caught.value)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.block_id, again.tried) == (caught.value.block_id, caught.value.tried)
 
