@@ -32,6 +32,8 @@ from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
 
 _BOUND_S = 600.0
+_TICK_S = 1.0
+"""How often records come, if there are several in that time."""
 
 
 class Numbers(Receiver):
@@ -57,9 +59,11 @@ class Numbers(Receiver):
     def receive(self) -> None:
         """Store them."""
         self.stored = 0
-        while not self.stopping.wait(1 / self.per_s):
-            self.store(b"%d %d" % (self.streamId, self.stored))
-            self.stored += 1
+        many = max(1, round(self.per_s * _TICK_S))
+        while not self.stopping.wait(many / self.per_s):
+            numbers = range(self.stored, self.stored + many)
+            self.store([b"%d %d" % (self.streamId, number) for number in numbers])
+            self.stored += many
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "thread": None, "stopping": None}
@@ -194,7 +198,7 @@ def cycle(options: argparse.Namespace, sc: SparkContext, folder: str) -> dict[st
     started_s = time.monotonic() - begun_s
     while not all(status.state == "running" for status in ssc.receivers()):
         assert time.monotonic() - begun_s < _BOUND_S, "not all receivers were registered"
-        time.sleep(0.1)
+        time.sleep(0.5)
     figures: dict[str, Any] = {
         "start() returned after s": started_s,
         "registered after s": time.monotonic() - begun_s,
