@@ -3,8 +3,8 @@
 # -200 is 56 and -40000 is 25536; and counters of 64 bits are other ones beyond 2**53.
 #
 # An INTEGER is two's complement in as few bytes as hold it with its sign (X.690, 8.3). The library counts bytes by the
-# logarithm of the number, so that from -129 to -255, from -32769 to -65535 and so on there is one too few. What a device
-# is set to is then another value, such as a threshold of -20.0 degrees in tenths. It reads each as the device sends it.
+# logarithm of the number, so that from -129 to -255, from -32769 to -65535 and so on there is one too few. What a
+# device is set to is then another value, as a threshold of -20.0 degrees in tenths. What is sent to it it reads well.
 # Nothing is raised. asn1crypto 1.5.1 stands beside it. Seen (the number; bytes, what asn1crypto reads; its own bytes):
 #
 #   -128: 020180 -128; 020180
