@@ -165,6 +165,8 @@ def block_store(bench: Bench, root: str, receivers: int, interval_s: float) -> I
                 options=BlockStoreOptions(memory_bytes=(1 << 30) // receivers),
                 process_log=log,
             )
+            # What it has in memory stays for readers.
+            stack.callback(os.unlink, store.memory_path)
             stack.callback(store.close)
             made.append(store)
         yield made
