@@ -8,7 +8,9 @@ pass ends the way: `refused` or `failed` says why, and who waits is told.
 No wait outlives `give_up_at`: from then on a full queue holds no one up, for an ending that no one
 can be told of must end all the same.
 
-One condition, ``_moving``, guards the queues and counters; no I/O happens under it.
+One lock guards the queues and counters; no I/O happens under it. Its conditions are ``_moving``,
+for those who wait for room or for the end, and one for each thread, so that a block wakes the one
+thread that is to move it.
 """
 
 from __future__ import annotations
@@ -146,7 +148,10 @@ class BlockPipeline:
         self._on_way_s: dict[str, tuple[float, float]] = {}
         self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
-        self._moving = threading.Condition(threading.RLock())
+        lock = threading.RLock()
+        self._moving = threading.Condition(lock)
+        self._is_sealed = threading.Condition(lock)
+        self._is_stored = threading.Condition(lock)
         self._sealed: deque[SealedBlock] = deque()
         self._stored: deque[tuple[SealedBlock, ReceivedBlockInfo]] = deque()
         self._in_hand = 0  # blocks that a thread has taken from a queue and not yet passed on
@@ -179,7 +184,7 @@ class BlockPipeline:
             # First of all: whatever fails from here on, its records are in nobody else's hands.
             self._sealed.append(block)
             self.blocks_sealed += 1
-            self._moving.notify_all()
+            self._is_sealed.notify()
             self._block_store.begin(block)
 
     def is_full(self) -> bool:
@@ -241,7 +246,8 @@ class BlockPipeline:
         """End both threads; blocks that are left are neither reported nor acknowledged."""
         self._abandoned.set()
         with self._moving:
-            self._moving.notify_all()
+            for condition in (self._moving, self._is_sealed, self._is_stored):
+                condition.notify_all()
         for thread in self._threads:
             thread.join(timeout_s)
 
@@ -256,7 +262,7 @@ class BlockPipeline:
             raise
 
     def _push_loop(self) -> None:
-        while (block := self._take(self._sealed)) is not None:
+        while (block := self._take(self._sealed, self._is_sealed)) is not None:
             put = partial(self._block_store.put, block)
             taken_s = self._now_s()
             with self.log_waits:
@@ -274,6 +280,7 @@ class BlockPipeline:
                         with self.told_waits:
                             self._wait_for_reports()
                     self._stored.append((block, info))
+                    self._is_stored.notify()
                     self.blocks_stored += 1
                 # Only now: `drain` would not wait for a block that waits for room itself.
                 self._in_hand -= 1
@@ -285,7 +292,7 @@ class BlockPipeline:
             self._tell_of_callback()
 
     def _report_loop(self) -> None:
-        while (first := self._take(self._stored)) is not None:
+        while (first := self._take(self._stored, self._is_stored)) is not None:
             batch = [first]
             with self._moving:
                 size = _size_of(first[1])
@@ -346,13 +353,13 @@ class BlockPipeline:
         self._report(infos)
         return True
 
-    def _take(self, queue: deque[Any]) -> Any:
+    def _take(self, queue: deque[Any], came: threading.Condition) -> Any:
         """Take the next item; None when the generator is done with the queue."""
         with self._moving:
             while not queue:
                 if self._abandoned.is_set():
                     return None
-                self._moving.wait(_IDLE_S)
+                came.wait(_IDLE_S)
             if self._abandoned.is_set():
                 return None
             self._in_hand += 1
