@@ -193,7 +193,7 @@ def acknowledgements(bench: Bench, intervals_ms: Sequence[int] = (50, 200, 1000)
                 f"10,000 records/s, an interval of {interval_ms} ms, {what}",
                 f"p50 {p50_s * 1e3:.0f} ms, p99 {p99_s * 1e3:.0f} ms",
                 f"a put {put_s * 1e3:.0f} ms",
-                f"{p50_s / bound_s:.2f} of half the interval and 1.5 puts",
+                f"{p50_s / bound_s:.3f} of half the interval and 1.5 puts",
             )
 
 
