@@ -1,6 +1,6 @@
-"""Receivers that share a log on an object store: processes, drivers and the store are killed.
+"""Receivers that share a log: their processes, drivers and, where it has one, its store are killed.
 
-And requests go wrong on their way, a thousand times.
+And requests to a store go wrong on their way, a thousand times.
 """
 
 from __future__ import annotations
@@ -46,6 +46,19 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectSe
     made.stop()
 
 
+class Disk:
+    """A folder of this host in the place of a store; it survives what its host loses at a kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = str(folder)
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
 def seen(folder: Path) -> dict[int, list[int]]:
     """Return the numbers of each receiver, in the order of the batches."""
     found: dict[int, list[int]] = {number: [] for number in range(RECEIVERS)}
@@ -59,12 +72,15 @@ def count(folder: Path) -> int:
     return sum(map(len, seen(folder).values()))
 
 
-def logs(server: ObjectServer) -> set[str]:
+def logs(server: ObjectServer | Disk) -> set[str]:
+    if isinstance(server, Disk):
+        names = os.listdir(f"{server.authority}/app/receivedData")
+        return {name for name in names if name.startswith("process-")}
     found = obstore.list(server.store(), prefix="app/receivedData").collect()
     return {entry["path"].split("/")[2] for entry in found}
 
 
-def kill_one(chance: random.Random, pids: Path, server: ObjectServer) -> None:
+def kill_one(chance: random.Random, pids: Path, server: ObjectServer | Disk) -> None:
     """Kill the store, or the process of some receivers."""
     if chance.random() < 0.3:
         server.kill()
@@ -80,20 +96,29 @@ def kill_one(chance: random.Random, pids: Path, server: ObjectServer) -> None:
 def test_kills_at_any_moment_lose_and_double_nothing_of_any_receiver(
     tmp_path: Path, server: ObjectServer
 ) -> None:
+    kill(tmp_path, server, DRIVERS, KILLS)
+
+
+@pytest.mark.long
+def test_kills_lose_and_double_nothing_of_a_log_on_a_disk(tmp_path: Path) -> None:
+    kill(tmp_path, Disk(tmp_path / "disk"), DRIVERS - 1, KILLS)
+
+
+def kill(tmp_path: Path, server: ObjectServer | Disk, drivers: int, kills: int) -> None:
     chance = random.Random(SEED)
     batches, pids = tmp_path / "batches", tmp_path / "pids"
     batches.mkdir()
     pids.mkdir()
-    last = LAST * (DRIVERS + 1)
-    for number in range(DRIVERS + 1):
+    last = LAST * (drivers + 1)
+    for number in range(drivers + 1):
         local = tmp_path / f"local-{number}"
         config = config_of(server, tmp_path, local, last)
         with driver_process(tmp_path, config, module="tests.system.process_log_program") as driver:
             conf = driver.wait_until_started()["conf"]
-            for _ in range(KILLS):
+            for _ in range(kills):
                 await_more(batches, chance.randrange(20, 400), driver, last)
                 kill_one(chance, pids, server)
-            if number == DRIVERS:
+            if number == drivers:
                 await_more(batches, RECEIVERS * last, driver, last)
                 # Those that were killed had logs of their own, which go with what they held.
                 await_that("the logs of killed processes go", lambda: are_few(server, pids), 120.0)
@@ -105,7 +130,7 @@ def test_kills_at_any_moment_lose_and_double_nothing_of_any_receiver(
     assert_exact(server, batches, last)
 
 
-def config_of(server: ObjectServer, folder: Path, local: Path, last: int) -> dict[str, Any]:
+def config_of(server: ObjectServer | Disk, folder: Path, local: Path, last: int) -> dict[str, Any]:
     return {
         "receivers": RECEIVERS,
         "last": last,
@@ -113,20 +138,26 @@ def config_of(server: ObjectServer, folder: Path, local: Path, last: int) -> dic
         "checkpoint": f"{server.authority}/app",
         "batches": str(folder / "batches"),
         "pids": str(folder / "pids"),
-        "settings": {"spark.local.dir": str(local), "spark.driver.host": "127.0.0.1"},
+        # The host's name is another one after a restart, and what is on its disk is its name's.
+        "settings": {"spark.local.dir": str(local)}
+        | ({} if isinstance(server, Disk) else {"spark.driver.host": "127.0.0.1"}),
     }
 
 
-def assert_exact(server: ObjectServer, batches: Path, last: int) -> None:
+def assert_exact(server: ObjectServer | Disk, batches: Path, last: int) -> None:
     assert not [path for path in batches.iterdir() if path.suffix == ".other"]
     assert seen(batches) == {number: list(range(last)) for number in range(RECEIVERS)}
     left = logs(server)
     assert all(name.startswith("process-") for name in left)
     for name in left:
-        assert not check(f"/app/receivedData/{name}", fs=files_of(server)).damages
+        if isinstance(server, Disk):
+            found = check(f"{server.authority}/app/receivedData/{name}")
+        else:
+            found = check(f"/app/receivedData/{name}", fs=files_of(server))
+        assert not found.damages
 
 
-def are_few(server: ObjectServer, pids: Path) -> bool:
+def are_few(server: ObjectServer | Disk, pids: Path) -> bool:
     """Tell whether there is one log for each process that has receivers."""
     return len(logs(server)) <= len({path.read_text() for path in pids.iterdir()})
 
