@@ -61,7 +61,7 @@ from penstock.tracker import (
     EpochStatus,
     KeptStream,
     KeptStreamSettings,
-    LedgerRemovedError,
+    LedgerLostError,
     Places,
     Retention,
 )
@@ -534,7 +534,7 @@ class ReceiverHost:
         """Take note that no receiver has anything to do any more, if the ledger was removed."""
         try:
             places.check_more_can_come()
-        except LedgerRemovedError as error:
+        except LedgerLostError as error:
             for stream_id in {*self._numbers.values()} - self._lost_receivers():
                 self._failed(PermanentReceiverError(stream_id, str(error), ""))
 

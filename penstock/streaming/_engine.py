@@ -396,7 +396,7 @@ class StreamingEngine:
         stop_bounded("the ledger", self._generator.note_complete, _THREADS_END_S)
         with told("the checkpoint writer"):
             writer = self._writer
-            if writer is not None and not writer.stop(_THREADS_END_S) and not writer.is_removed:
+            if writer is not None and not writer.stop(_THREADS_END_S) and not writer.is_lost:
                 _log.warning(
                     "The last checkpoint is not written; a restart goes on from the one before it"
                 )
@@ -446,8 +446,8 @@ class StreamingEngine:
         self._receivers.drain(left_s())
         is_drained = self._generator.finish(left_s())
         is_drained = self._scheduler.wait_until_idle(left_s()) and is_drained
-        if self._generator.ledger_removed:
-            _log.warning("Nothing is drained: the driver log was removed")
+        if self._generator.ledger_lost:
+            _log.warning("Nothing is drained: the driver log takes nothing any more")
         elif not is_drained:
             left = self._scheduler.statistics()
             waiting, running, not_made = (
@@ -501,7 +501,7 @@ class StreamingEngine:
             batches,
             self._generator.not_made,
             waiting,
-            self._durability.keeps_blocks and is_resumed and not self._generator.ledger_removed,
+            self._durability.keeps_blocks and is_resumed and not self._generator.ledger_lost,
             duration_s,
             ran_s,
             done.completed_batches,

@@ -11,7 +11,7 @@ from penstock.tracker._block_deletion import DiskRoom
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot
-from penstock.tracker.errors import LedgerError, LedgerRemovedError
+from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
 from penstock.wal import is_shared
@@ -188,7 +188,7 @@ class Control:
             registration = self._ledger.register_attempt(
                 message.stream_id, message.attempt, message.host, message.log
             )
-        except LedgerRemovedError as error:
+        except LedgerLostError as error:
             return Refused(str(error))
         except LedgerError as error:
             # A log that is full now may have space later.

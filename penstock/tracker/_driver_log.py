@@ -16,8 +16,8 @@ from penstock.tracker._events import (
 )
 from penstock.tracker._ledger_state import LedgerState
 from penstock.tracker._recovery import RecoveredLedger, snapshot_parts
-from penstock.tracker.errors import LedgerRemovedError, LedgerWriteError
-from penstock.wal import LogRemovedError, LogWriter, SyncPolicy
+from penstock.tracker.errors import LedgerLostError, LedgerWriteError
+from penstock.wal import LogRemovedError, LogTakenOverError, LogWriter, SyncPolicy
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -52,7 +52,7 @@ class DriverLog:
         self._rule = rule
         self._clock = clock
         self._closed = False
-        self._removed: LogRemovedError | None = None
+        self._lost: LogRemovedError | LogTakenOverError | None = None
         self._number = 0
         self._after = 0
         self._first_segment = 0
@@ -77,7 +77,7 @@ class DriverLog:
             events: The events.
 
         Raises:
-            LedgerRemovedError: The log was removed, now or before.
+            LedgerLostError: The log was removed, or taken over, now or before.
             LedgerWriteError: The log did not take them. They may be on the disk all the same, but
                 no recovery will count them once a later record was written.
         """
@@ -90,10 +90,10 @@ class DriverLog:
         payload = encode(LedgerRecord(self._number, self._after, events))
         try:
             self._writer.append(EVENTS_KIND, payload)
-        except LogRemovedError as error:
+        except (LogRemovedError, LogTakenOverError) as error:
             # A new segment would not make up for those that are gone.
-            self._removed = error
-            raise LedgerRemovedError(what, str(error)) from error
+            self._lost = error
+            raise _lost_error(what, error) from error
         except (PenstockError, OSError) as error:
             raise LedgerWriteError(what, str(error)) from error
         self._after = self._number
@@ -115,16 +115,16 @@ class DriverLog:
             raise LedgerWriteError(what, str(error)) from error
 
     def check(self, what: str) -> None:
-        """Check that it was not found removed.
+        """Check that it was not found removed or taken over.
 
         Args:
             what: What waits for it, in words.
 
         Raises:
-            LedgerRemovedError: It was.
+            LedgerLostError: It was.
         """
-        if self._removed is not None:
-            raise LedgerRemovedError(what, str(self._removed)) from self._removed
+        if (lost := self._lost) is not None:
+            raise _lost_error(what, lost) from lost
 
     @property
     def snapshot_is_due(self) -> bool:
@@ -156,8 +156,8 @@ class DriverLog:
                 segment = place.segment if segment < 0 else segment
                 size += len(payload)
         except (PenstockError, OSError) as error:
-            if isinstance(error, LogRemovedError):
-                self._removed = error
+            if isinstance(error, (LogRemovedError, LogTakenOverError)):
+                self._lost = error
             _log.warning("the driver log did not take a snapshot, older segments stay: %s", error)
             return
         self._after = self._number
@@ -176,3 +176,7 @@ class DriverLog:
         self._closed = True
         if self._writer is not None:
             self._writer.close()
+
+
+def _lost_error(what: str, lost: LogRemovedError | LogTakenOverError) -> LedgerLostError:
+    return LedgerLostError(what, str(lost), is_taken_over=isinstance(lost, LogTakenOverError))

@@ -25,7 +25,7 @@ from msgspec import structs
 from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.tracker.errors import LedgerError, LedgerRemovedError
+from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
 from penstock.wire import Peer
 from penstock.wire.messages import (
@@ -419,7 +419,7 @@ class Epochs:
         # Nothing but this changes the epoch, and this is one thread.
         try:
             self._places.log_epoch(self.stream_id, CONTINUOUS, start, epoch)
-        except LedgerRemovedError as error:
+        except LedgerLostError as error:
             self.give_up(f"The epochs of {self.name} cannot be logged: {error}", "")
             return
         except LedgerError as error:

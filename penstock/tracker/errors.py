@@ -43,18 +43,22 @@ class LedgerWriteError(LedgerError):
         self.reason = reason
 
 
-class LedgerRemovedError(LedgerWriteError):
-    """The driver log was removed under the program: it takes nothing more in this run.
+class LedgerLostError(LedgerWriteError):
+    """The driver log is this driver's no more: it takes nothing more in this run.
 
-    A restart would not find what was acknowledged so far. The log's own error is the cause.
+    It was removed under the program, and a restart would not find what was acknowledged so far; or
+    another driver has taken it over, and goes on with it. The log's own error is the cause.
+
+    Attributes:
+        is_taken_over: Which of them.
     """
 
-    def __init__(self, what: str, reason: str) -> None:
-        super().__init__(
-            what,
-            f"{reason}. Nothing more can be acknowledged: stop the program, and start it on a "
-            "folder that no one else clears",
-        )
+    def __init__(self, what: str, reason: str, *, is_taken_over: bool = False) -> None:
+        way_out = "stop the program, and start it on a folder that no one else clears"
+        if is_taken_over:
+            way_out = "the other driver goes on; this one is to end"
+        super().__init__(what, f"{reason}. Nothing more can be acknowledged: {way_out}")
+        self.is_taken_over = is_taken_over
 
 
 class DamagedLedgerError(CorruptRecordError, LedgerError):

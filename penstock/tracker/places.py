@@ -104,7 +104,7 @@ class Places:
         """Check that blocks can be added.
 
         Raises:
-            LedgerRemovedError: The driver log was removed, so none will be in this run.
+            LedgerLostError: The driver log was removed or taken over: none will be in this run.
         """
         self._check("more blocks")
 

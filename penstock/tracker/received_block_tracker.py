@@ -44,7 +44,7 @@ from penstock.tracker._retained import RetainedSegments
 from penstock.tracker.errors import (
     DamagedLedgerError,
     LedgerError,
-    LedgerRemovedError,
+    LedgerLostError,
     LedgerWriteError,
     StreamsDoNotFitError,
 )
@@ -543,7 +543,7 @@ class ReceivedBlockTracker:
                     self._commit(f"{count} blocks", events, apply)
                 except LedgerWriteError as error:
                     failure: Refused | Failure = Failure(str(error))
-                    if isinstance(error, LedgerRemovedError):
+                    if isinstance(error, LedgerLostError):
                         failure = Refused(str(error))
                     # Also for messages without new blocks: one of theirs may be among these.
                     return [failure if answer is _OK else answer for answer in answers]

@@ -109,6 +109,10 @@ class LogRemovedError(LogWriteError):
         )
 
 
+class LogTakenOverError(LogWriteError):
+    """Another writer has taken the log over: this one commits nothing any more."""
+
+
 class LogFullError(WalError):
     """No space is left for the log; the records of this call are not committed.
 

@@ -61,7 +61,7 @@ from penstock.wal._hdfs_client import (
     translated,
 )
 from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
-from penstock.wal._owner import Mark, Owner
+from penstock.wal._owner import Mark, Owner, TakenOverError
 
 # Who writes a log: a file in its folder says so, and each new segment asks it.
 #
@@ -124,12 +124,13 @@ class HdfsFolderLock:
         """Make sure that no one has taken the folder over.
 
         Raises:
-            OSError: Somebody has; or HDFS cannot be reached.
+            TakenOverError: Somebody has.
+            OSError: HDFS cannot be reached.
         """
         now = self._read()
         if now is None or now.token != self._owner.token:
             taker = "somebody who removed it" if now is None else now.name
-            raise OSError(errno.ESTALE, f"the log was taken over by {taker}", self._path)
+            raise TakenOverError(taker, self._path)
 
     def release(self) -> None:
         """Let others take it; one that was taken over, or cannot be reached, is left."""

@@ -91,7 +91,7 @@ from penstock.wal._answers import Outage, StorageAwayError
 from penstock.wal._objects_client import ObjectsClient
 from penstock.wal._objects_clouds import cloud_of
 from penstock.wal._objects_settings import given_storage, storage_settings
-from penstock.wal._owner import Mark, Owner
+from penstock.wal._owner import Mark, Owner, TakenOverError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -158,13 +158,14 @@ class ObjectFolderLock:
         """Make sure that no one has taken the folder over.
 
         Raises:
-            OSError: Somebody has; or the store cannot be reached.
+            TakenOverError: Somebody has.
+            OSError: The store cannot be reached.
         """
         epochs, now = self._newest()
         if not epochs or now.token != self._owner.token:
             let_go = "another process, which has let it go since"
             taker = "somebody who removed it" if not epochs else now.name or let_go
-            raise OSError(errno.ESTALE, f"the log was taken over by {taker}", self._address)
+            raise TakenOverError(taker, self._address)
 
     def release(self) -> None:
         """Let others take it; one that was taken over, or cannot be reached, is left."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 
 import msgspec
 
 from penstock.processes import ProcessIdentity
+
+
+class TakenOverError(OSError):
+    """Somebody else has a folder now, or removed it: it is this owner's no more, for good."""
+
+    def __init__(self, taker: str, address: str) -> None:
+        super().__init__(errno.ESTALE, f"the log was taken over by {taker}", address)
+        self._taker = taker
+
+    def __reduce__(self) -> tuple[type[TakenOverError], tuple[str, str]]:
+        return TakenOverError, (self._taker, self.filename)
 
 
 class Mark:

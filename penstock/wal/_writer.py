@@ -25,6 +25,7 @@ from penstock.wal._errors import (
     LogClosedError,
     LogFullError,
     LogRemovedError,
+    LogTakenOverError,
     LogWriteError,
     UnwritableFolderError,
     WalError,
@@ -33,6 +34,7 @@ from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._folder import is_unwritable, list_names, lock_folder, make_folders, segment_path
 from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
+from penstock.wal._owner import TakenOverError
 from penstock.wal._segment_chain import SegmentChain
 from penstock.wal._segment_writer import (
     AppendUnit,
@@ -783,6 +785,8 @@ def _check_kind(kind: int) -> None:
 
 def _translated(error: OSError, fs: FileSystem, folder: str) -> WalError:
     address = fs.address(folder)
+    if isinstance(error, TakenOverError):
+        return LogTakenOverError(address, str(error.strerror))
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LogFullError(address, fs.free_bytes(folder))
     if is_unwritable(error):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from obstore.store import MemoryStore
 
 from penstock.clock import ManualClock
 from penstock.position_changes import PositionChanges, encoded_position
@@ -28,8 +29,8 @@ from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,
     LedgerError,
+    LedgerLostError,
     LedgerRecoveryError,
-    LedgerRemovedError,
     LedgerWriteError,
 )
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
@@ -41,6 +42,8 @@ from penstock.wal import (
     LogWriter,
     repair,
 )
+from penstock.wal._objects import ObjectFileSystem
+from penstock.wal._objects_client import ObjectsClient
 from penstock.wire.messages import AddBlock, Failure, Ok, Refused
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,
@@ -50,6 +53,7 @@ from tests.tracker.ledger_cases import (
     block,
     ids,
 )
+from tests.wal.faulty_objects import another_host
 
 A1, A2 = attempt_name(1), attempt_name(2)
 
@@ -570,9 +574,30 @@ def test_a_ledger_that_was_removed_takes_nothing_more_in_this_run(folder: str) -
     assert folder in answer.reason
     # A new segment would not have what the old one had.
     os.makedirs(folder)
-    with pytest.raises(LedgerRemovedError, match="the allocation of batch 1 ms"):
+    with pytest.raises(LedgerLostError, match="the allocation of batch 1 ms"):
         tracker.allocate_blocks_to_batch(1)
     assert os.listdir(folder) == []
+
+
+def test_a_ledger_that_another_driver_took_over_takes_nothing_more_in_this_run() -> None:
+    fs = ObjectFileSystem(ObjectsClient(MemoryStore(), "s3://bucket"), "s3://bucket")
+
+    def driver() -> ReceivedBlockTracker:
+        return ReceivedBlockTracker.recover([0], "/ledger", options=LOG_OPTIONS, fs=fs)
+
+    first = driver()
+    begin = first.register_attempt(0, A1, "host").first_block_number
+    with another_host():
+        second = driver()
+    # What it meets is the end of a segment. That it can have no other one it learns with the next.
+    with pytest.raises(LedgerWriteError):
+        first.allocate_blocks_to_batch(1)
+    for _ in range(2):
+        with pytest.raises(LedgerLostError, match=r"taken over by .*: the other driver") as caught:
+            first.allocate_blocks_to_batch(1)
+        assert caught.value.is_taken_over
+    assert isinstance(add(first, 0, A1, [block(0, A1, begin)]), Refused)
+    assert second.allocate_blocks_to_batch(1)
 
 
 def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:

@@ -28,6 +28,7 @@ from penstock.wal import (
     LogFolderInUseError,
     LogOptions,
     LogReader,
+    LogTakenOverError,
     LogWriteError,
     LogWriter,
     ObjectFileSystem,
@@ -150,8 +151,8 @@ def test_who_was_replaced_writes_no_more_and_loses_nothing(server: ObjectServer)
         second = LogWriter.create(folder, fs=files(server), options=SMALL)
     with pytest.raises(LogWriteError, match="taken over"):
         first.append(1, b"too late")
-    # Nor in another segment.
-    with pytest.raises(LogWriteError, match="taken over"):
+    # Nor in another segment, and never again.
+    with pytest.raises(LogTakenOverError, match="taken over by"):
         first.append(1, b"too late")
     second.append(1, b"of the second")
     first.close()

@@ -30,7 +30,7 @@ from penstock.streaming.checkpoint.record import (
 from penstock.streaming.checkpoint.saved_states import SavedStates, save_states
 from penstock.streaming.dstream.rdd_files import RDDFiles
 from penstock.threads import OwnedThread, wait_for
-from penstock.tracker.errors import LedgerRemovedError
+from penstock.tracker.errors import LedgerLostError
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
@@ -78,7 +78,7 @@ class CheckpointWriter:
 
     Attributes:
         path: The checkpoint directory.
-        is_removed: The driver log was removed under the program: nothing is written any more.
+        is_lost: The driver log was removed or taken over: nothing is written any more.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class CheckpointWriter:
         self._stop_event = threading.Event()
         self._failing_since_s: float | None = None
         self._told = False
-        self.is_removed = False
+        self.is_lost = False
         # Only the thread uses these.
         self._known: list[CheckpointHeader] = []
         self._synced: set[str] = set()
@@ -123,7 +123,7 @@ class CheckpointWriter:
     def submit(self, request: CheckpointRequest) -> None:
         """Let a checkpoint be written, in place of one that waits."""
         with self._changed:
-            if self.is_removed:
+            if self.is_lost:
                 return
             if self._waiting is not None:
                 before = self._waiting.when_durable
@@ -139,10 +139,10 @@ class CheckpointWriter:
         """
 
         def is_over() -> bool:
-            return self.is_removed or (not self._is_writing and self._waiting is None)
+            return self.is_lost or (not self._is_writing and self._waiting is None)
 
         with self._changed:
-            return wait_for(self._changed, is_over, timeout_s) and not self.is_removed
+            return wait_for(self._changed, is_over, timeout_s) and not self.is_lost
 
     def stop(self, timeout_s: float) -> bool:
         """Write what waits, and end.
@@ -174,7 +174,7 @@ class CheckpointWriter:
                 if failure is not None:
                     self._put_back(request)
                 self._changed.notify_all()
-                if self.is_removed:
+                if self.is_lost:
                     return
                 if failure is not None and self._stopping:
                     _log.error("The last checkpoint was not written: %s", _said(failure))
@@ -213,23 +213,21 @@ class CheckpointWriter:
 
     def _failed(self, error: BaseException) -> None:
         now_s = self._clock.monotonic_s()
-        is_removed = isinstance(error, LedgerRemovedError)
-        if is_removed:
+        lost = error if isinstance(error, LedgerLostError) else None
+        if lost is not None:
             _log.error("No checkpoint can be written any more: %s", _said(error))
         elif self._failing_since_s is None:
             _log.error("A checkpoint could not be written and is tried again: %s", _said(error))
         if self._failing_since_s is None:
             self._failing_since_s = now_s
         failing_s = now_s - self._failing_since_s
-        if is_removed or (not self._told and failing_s >= self._patience_s):
+        if lost is not None or (not self._told and failing_s >= self._patience_s):
             self._told = True
-            failure = CheckpointWriteError(
-                self.path, 0 if is_removed else failing_s, _said(error), is_removed=is_removed
-            )
+            failure = CheckpointWriteError(self.path, failing_s, _said(error), lost)
             failure.__cause__ = error
             self._on_error(failure)
         with self._changed:
-            self.is_removed = is_removed
+            self.is_lost = lost is not None
 
     def _prune(self, header: CheckpointHeader) -> None:
         """Remove the RDD checkpoints that neither the newest checkpoint nor the one before needs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
+from penstock.tracker.errors import LedgerLostError
 
 FORMAT = "checkpoint format"
 """What of a `CheckpointVersionError` that no other version of the program can read."""
@@ -79,13 +80,15 @@ class CheckpointWriteError(PenstockError):
     """
 
     def __init__(
-        self, folder: str, patience_s: float, reason: str, *, is_removed: bool = False
+        self, folder: str, patience_s: float, reason: str, lost: LedgerLostError | None = None
     ) -> None:
         when = f"could be written to {folder} for {patience_s:g} s"
-        if not patience_s:
+        if lost is not None or not patience_s:
             when = f"can be written to {folder} any more"
         then = "batches go on, and a restart would do those since then again"
-        if is_removed:
+        if lost is not None and lost.is_taken_over:
+            then = "another driver goes on from the last one"
+        elif lost is not None:
             then = "those that were there are gone, and a restart would not go on from any"
         super().__init__(f"no checkpoint {when}; {then}: {reason}")
         self.folder = folder

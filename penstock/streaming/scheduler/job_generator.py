@@ -37,7 +37,7 @@ from penstock.streaming.errors import JobGenerationError
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from penstock.threads import wait_for
-from penstock.tracker.errors import LedgerRemovedError
+from penstock.tracker.errors import LedgerLostError
 from penstock.user_errors import as_user_sees_it, place_of
 
 _RETRY_S = 1.0
@@ -72,7 +72,7 @@ class JobGenerator:
             go on with; -1 without one.
 
     Attributes:
-        ledger_removed: The driver log was removed under the program: no batch can be made any more.
+        ledger_lost: The driver log was removed or taken over: no batch can be made any more.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class JobGenerator:
         self._is_durable = True
         self._failing_since_s: float | None = None
         self._told_of_failure = False
-        self.ledger_removed = False
+        self.ledger_lost = False
         self._last_ms: int | None = None
         # Of the time when the program did not run: these, and how many of them were passed over.
         self._missed = range(0)
@@ -208,11 +208,11 @@ class JobGenerator:
 
         blocks = self._runtime.received_blocks
         has_all = self._wait_until(
-            lambda: self.ledger_removed or not blocks.has_unallocated_blocks(), left_s()
+            lambda: self.ledger_lost or not blocks.has_unallocated_blocks(), left_s()
         )
         self._timer.stop(left_s())
-        is_made = self._wait_until(lambda: self.ledger_removed or not self.not_made, left_s())
-        if self.ledger_removed:
+        is_made = self._wait_until(lambda: self.ledger_lost or not self.not_made, left_s())
+        if self.ledger_lost:
             return False
         return self._loop.drain(left_s()) and has_all and is_made
 
@@ -341,7 +341,7 @@ class JobGenerator:
         )
 
     def _is_to_be_tried_again(self) -> bool:
-        return not self.ledger_removed and not self._clock.wait(self._abandoned, _RETRY_S)
+        return not self.ledger_lost and not self._clock.wait(self._abandoned, _RETRY_S)
 
     def _clear_due(self) -> None:
         with self._changed:
@@ -388,9 +388,9 @@ class JobGenerator:
             return True  # It has its blocks since before the restart (I3).
         try:
             blocks.allocate_blocks_to_batch(time_ms)
-        except LedgerRemovedError as error:
+        except LedgerLostError as error:
             with self._changed:
-                is_told, self.ledger_removed = self.ledger_removed, True
+                is_told, self.ledger_lost = self.ledger_lost, True
             if not is_told:
                 failure = JobGenerationError(time_ms, str(error))
                 failure.__cause__ = error

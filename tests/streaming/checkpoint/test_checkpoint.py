@@ -21,7 +21,7 @@ from penstock.streaming import (
 from penstock.streaming.checkpoint.checkpointer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, read_checkpoint
 from penstock.streaming.dstream.rdd_files import RDDFiles
-from penstock.tracker import LedgerRemovedError, LedgerWriteError, ReceivedBlockTracker
+from penstock.tracker import LedgerLostError, LedgerWriteError, ReceivedBlockTracker
 from tests.bounds import HANG_S
 from tests.streaming.checkpoint.stored import store
 
@@ -300,7 +300,7 @@ class TestWriter:
         self, writing: Writing
     ) -> None:
         writing.ledger.failures = 1_000_000
-        writing.ledger.error = LedgerRemovedError("a checkpoint", "the folder is gone")
+        writing.ledger.error = LedgerLostError("a checkpoint", "the folder is gone")
         writing.writer.start()
         writing.submit(1)
         assert not writing.writer.flush(WAIT_S)
@@ -317,6 +317,17 @@ class TestWriter:
         assert not writing.writer.flush(WAIT_S)
         assert not writing.writer.stop(WAIT_S)
         assert writing.durable == []
+
+    def test_a_log_that_was_taken_over_is_told_at_once(self, writing: Writing) -> None:
+        writing.ledger.failures = 1_000_000
+        writing.ledger.error = LedgerLostError("a checkpoint", "by another", is_taken_over=True)
+        writing.writer.start()
+        writing.submit(1)
+        assert not writing.writer.flush(WAIT_S)
+        (error,) = writing.errors
+        assert "can be written" in str(error)
+        assert "another driver goes on" in str(error)
+        assert "a restart" not in str(error)
 
     def test_a_stop_does_not_wait_for_a_disk_that_stays_full(self, writing: Writing) -> None:
         writing.ledger.failures = 1_000_000

@@ -24,7 +24,7 @@ from penstock.streaming.dstream.windowed_streams import WindowedDStream
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
-from penstock.tracker.errors import LedgerRemovedError
+from penstock.tracker.errors import LedgerLostError
 from tests.bounds import HANG_S
 
 WAIT_S = HANG_S
@@ -53,7 +53,7 @@ class Ledger:
             self.refused += 1
             raise OSError("no space left on device")
         if self.is_removed:
-            raise LedgerRemovedError("the allocation", "it was removed")
+            raise LedgerLostError("the allocation", "it was removed")
         self.history.append(("allocated", time_ms))
         self.batches[time_ms], self.waiting = self.waiting, []
 
@@ -262,7 +262,7 @@ def test_a_ledger_that_was_removed_is_told_at_once_and_nothing_waits_for_it(
     run.ledger.is_removed = True
     run.until(lambda: bool(run.errors))
     (error,) = run.errors
-    assert isinstance(error.__cause__, LedgerRemovedError)
+    assert isinstance(error.__cause__, LedgerLostError)
     assert not run.generator.finish(WAIT_S)
     run.clock.advance(5000)
     run.settle()
