@@ -192,10 +192,12 @@ def run_receiver(
         lambda: ensure_block_server(launch),
     )
     with UncaughtErrors(supervisor.thread_died, launch.stream_id):
+        # Before it is heard of: from then on its executor may be killed.
+        parent = os.getppid()
         with starting or nullcontext():
             supervisor.start()
             supervisor.await_registration()
-        exit_report = _await_end(supervisor, look_s)
+        exit_report = _await_end(supervisor, parent, look_s)
     logger.info("receiver %d %s: %s", launch.stream_id, exit_report.kind.value, exit_report.message)
     if not exit_report.kind.is_for_good:
         raise ReceiverFailedError(
@@ -203,12 +205,11 @@ def run_receiver(
         ) from exit_report.error
 
 
-def _await_end(supervisor: ReceiverSupervisor, look_s: float) -> ExitReport:
+def _await_end(supervisor: ReceiverSupervisor, parent: int, look_s: float) -> ExitReport:
     """Wait for the end, and see to it that there is one: whatever hangs, the process is to end.
 
-    It does not outlive its executor either.
+    It does not outlive its executor, the process `parent`, either.
     """
-    parent = os.getppid()
     watchdog = Watchdog()
     while not supervisor.await_stop(look_s) and os.getppid() == parent:
         pass
