@@ -181,8 +181,6 @@ test: services ## run the tests but those with other servers, in eight minutes o
 	@$(PYTEST) -m "not long and not exhaustive" $(ARGS)
 
 .PHONY: test-long test-slow test-all
-# These wait for most of their time.
-test-long: LANES = 6
 test-long: services s3 ## run what `make test` leaves out: tests with servers, and those that take long
 	@$(PYTEST) -m "long and not exhaustive" $(ARGS)
 
