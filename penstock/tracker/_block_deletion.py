@@ -109,11 +109,11 @@ class BlockDeletion:
                     self._receivers.clean_up(*release.mate, _cleanups((), places))
             elif release.ended:
                 self._shared_logs.remove(release)
-                places = tuple(place for place in release.segments if not is_shared(place[0]))
-                if release.log:
-                    # On a disk: whole, by the server of its host.
-                    places = () if is_shared(release.log) else ((release.log, -1),)
-                segments.setdefault(release.host, []).extend(places)
+                # What is on a disk goes by the server of its host; a log of several whole.
+                places = ((release.log, -1),) if release.log else release.segments
+                segments.setdefault(release.host, []).extend(
+                    place for place in places if not is_shared(place[0])
+                )
             if release.ended:
                 if release.whole:
                     attempts.setdefault(release.host, []).append(release.attempt)
