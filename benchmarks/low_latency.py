@@ -92,6 +92,7 @@ def main() -> None:
     parser.add_argument("--block", default="200ms", help="the block interval")
     parser.add_argument("--peers", action="store_true", help="what others do, too")
     parser.add_argument("--epoch", default="100 ms")
+    parser.add_argument("--deliver", default="durable", choices=("durable", "stored"))
     parser.add_argument("--folder", help="where the logs lie; a temporary folder when left out")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
@@ -102,7 +103,12 @@ def main() -> None:
         ssc = StreamingContext(sc, 1)
         ssc.checkpoint(str(folder / "checkpoint"))
         stream = ssc.receiverStream(paced(options.rate, options.seconds))
-        stream.continuous(seen, sink=TimedFileSink(folder / "out"), epoch=options.epoch)
+        stream.continuous(
+            seen,
+            sink=TimedFileSink(folder / "out"),
+            epoch=options.epoch,
+            deliver=options.deliver,
+        )
         ssc.start()
         while not ssc.receivers()[0].records:
             time.sleep(0.1)
@@ -120,7 +126,7 @@ def main() -> None:
         print(", ".join(f"{what}: {text}" for what, text in describe(name).items()))
         print(
             f"{len(to_function)} records at {options.rate} a second, blocks of at most "
-            f"{options.block}, epochs of {options.epoch}; milliseconds:"
+            f"{options.block}, epochs of {options.epoch}, {options.deliver}; milliseconds:"
         )
         print(f"{'':34}{'p50':>9}{'p90':>9}{'p99':>9}{'slowest':>9}")
         print(told("store to the function", to_function))

@@ -122,6 +122,7 @@ if TYPE_CHECKING:
         BlockUnavailableError,
         read_block,
         read_block_if_any,
+        shown_block,
     )
     from penstock.blockstore.store import BlockStore
 
@@ -142,6 +143,7 @@ __all__ = [
     "read_block",
     "read_block_if_any",
     "scratch_claim_path",
+    "shown_block",
 ]
 
 _MODULES = {
@@ -156,6 +158,7 @@ _MODULES = {
         "BlockUnavailableError",
         "read_block",
         "read_block_if_any",
+        "shown_block",
     ],
     "store": ["BlockStore"],
 }

@@ -82,6 +82,7 @@ from penstock.wire.messages import (
     ReceivedBlockInfo,
     ReplicaPlace,
     SegmentPlace,
+    ShownBlock,
     SkippedBlock,
     SlowBlock,
 )
@@ -340,6 +341,16 @@ def parse_block(payload: memoryview) -> Block:
         definitions=payload[offsets_end : offsets_end + definitions_length],
         sealed_ms=sealed_ms,
     )
+
+
+def shown_block(shown: ShownBlock, access: BlockAccess) -> Block:
+    """Return a block that was sent before it was logged.
+
+    Raises:
+        WalError, ValueError: It is damaged, or encrypted with another key.
+    """
+    cipher = block_cipher(access.encryption, shown.attempt)
+    return parse_block(opened_copy(cipher, shown.block_id, memoryview(shown.payload)))
 
 
 class _MappedFiles:

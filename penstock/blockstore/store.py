@@ -264,6 +264,12 @@ class BlockStore:
         """Give back the slot of a block that is not wanted."""
         self._arena.free(builder.slot)
 
+    def payload_of(self, block: SealedBlock) -> bytes:
+        """Return a copy of what is in a sealed block; encrypted, if its log is."""
+        payload = block.slot.view[HEADER_ROOM : HEADER_ROOM + block.payload_length]
+        cipher = self._cipher
+        return bytes(payload if cipher is None else sealed_copy(cipher, block.block_id, payload))
+
     def begin(self, block: SealedBlock) -> None:
         """Begin what can be done before it is the block's turn to be `put`; returns at once."""
         if self._compression is not None and not self._closed:

@@ -38,7 +38,11 @@ Layout:
 
 The life of an epoch. A stream is read by places, and each place belongs to the part (place modulo
 parts) of one task; where the program names a column of keys, each task is sent all blocks, and
-takes the rows of its keys. Blocks are sent to the tasks as soon as the driver log has them.
+takes the rows of its keys. Blocks are sent to the tasks as soon as the driver log has them. Where
+they are delivered when they are ``stored``, their receiver has them shown to the task before
+(`ShownBlock`), on the same connections: the function is called ahead, and what it made is used when
+the block comes with its place. That is a hint, and nothing rests on it: what is not seen, or is
+another attempt's, or fails, is as if it had not been shown.
 
 1. *Filling*: the function is called with each block.
 2. *Ended*: the driver says before which place (`EndEpoch`), when its time is over or it is large.

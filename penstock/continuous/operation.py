@@ -90,6 +90,8 @@ class ContinuousOperation:
             `KeyedState`; None: they are shared by blocks, without state.
         on_timer: Is called with the timers that have expired; None: there are none.
         watermark: Where event time comes from; None: there is none.
+        deliver: When the function is called: with blocks that are ``durable``, or already when they
+            are ``stored``.
     """
 
     function: Callable[..., pa.RecordBatch | None]
@@ -102,6 +104,7 @@ class ContinuousOperation:
     key_by: str | None = None
     on_timer: Callable[..., pa.RecordBatch | None] | None = None
     watermark: Watermark | None = None
+    deliver: Literal["durable", "stored"] = "durable"
 
     @staticmethod
     def of(
@@ -115,6 +118,7 @@ class ContinuousOperation:
         key_by: Any = None,
         on_timer: Any = None,
         watermark: Any = None,
+        deliver: Any = "durable",
     ) -> ContinuousOperation:
         """Return what a program's arguments ask for.
 
@@ -151,6 +155,13 @@ class ContinuousOperation:
                 "dead_letters=True and key_by do not go together: what the function had changed of "
                 "its state before it raised would stay. Let it catch what it raises"
             )
+        if deliver not in ("durable", "stored"):
+            raise ValueError(refused("deliver", deliver, "'durable' or 'stored'"))
+        if key_by is not None and deliver == "stored":
+            raise ValueError(
+                "deliver='stored' and key_by do not go together: the state would have what was "
+                "never logged when a receiver dies. Leave deliver out"
+            )
         return ContinuousOperation(
             function,
             sink,
@@ -162,6 +173,7 @@ class ContinuousOperation:
             key_by,
             on_timer,
             watermark,
+            deliver,
         )
 
 

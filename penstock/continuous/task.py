@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import logging
 import os
 import pickle
 import queue
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.blockstore import Block, BlockAccess, BlockKind, read_block
+from penstock.blockstore import Block, BlockAccess, BlockKind, read_block, shown_block
 from penstock.continuous.operation import Watermark
 from penstock.continuous.sinks import Epoch, Sink, SinkError, SinkHeldError
 from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_of_part
@@ -43,6 +44,7 @@ from penstock.wire.messages import (
     EpochPrepared,
     Message,
     ReceivedBlockInfo,
+    ShownBlock,
     StopReceiver,
     Subscribed,
     SubscribeTask,
@@ -70,8 +72,13 @@ _HELD_S = 3600.0
 _HELD_TEXT = 300
 """Characters of what it waits for."""
 
+_MOST_AHEAD = 128
+"""Of how many blocks that were shown, and not sent since, it is kept what the function made."""
+
 _TEXT = 100_000
 """Characters of a traceback that travel to the driver."""
+
+_log = logging.getLogger("penstock.continuous")
 
 
 class ContinuousTaskError(PenstockError):
@@ -224,6 +231,12 @@ class _Attempt:
         self._changed = threading.Condition()
         self._blocks: deque[tuple[int, ReceivedBlockInfo, int]] = deque()
         self._ends: deque[EndEpoch] = deque()
+        # By attempt and id, in order: blocks that are not logged yet, and what the function made
+        # of such ones.
+        self._shown: dict[tuple[str, str], ShownBlock] = {}
+        self._ahead: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+        # The block behind the last one that the function was called with; None: it is not known.
+        self._behind: tuple[str, str] | None = None
         self._is_over = False
         self._ended = threading.Event()
         self._failure: str | None = None
@@ -387,6 +400,10 @@ class _Attempt:
             with self._changed:
                 self._blocks.extend(message.blocks)
                 self._changed.notify()
+        elif isinstance(message, ShownBlock):
+            with self._changed:
+                self._shown[message.attempt, message.block_id] = message
+                self._changed.notify()
         elif isinstance(message, EndEpoch):
             with self._changed:
                 self._ends.append(message)
@@ -464,7 +481,9 @@ class _Attempt:
 
     def _take_blocks(self, program: _Program) -> None:
         while (work := self._next()) is not None:
-            if not self._take_work(program, work):
+            if isinstance(work, ShownBlock):
+                self._see_ahead(program, work)
+            elif not self._take_work(program, work):
                 return
 
     def _take_work(
@@ -478,7 +497,7 @@ class _Attempt:
                 place, info, added_ms = work
                 found = self._expire(program, added_ms)
                 self._with = f"block {info.block_id}"
-                records, more = self._output_of(program, place, info)
+                records, more = self._output_of_block(program, place, info)
                 found += more + self._expire(program)
                 self._records += records
         except NoRecordBatchError as error:
@@ -560,26 +579,82 @@ class _Attempt:
         count, self._letters.count = self._letters.count, 0
         return count
 
-    def _next(self) -> tuple[int, ReceivedBlockInfo, int] | EndEpoch | None:
-        """Wait for the next block, or the end of an epoch behind its last one; None: it is over."""
+    def _see_ahead(self, program: _Program, shown: ShownBlock) -> None:
+        """Call the function with a block that is not logged yet, and keep what it makes of it.
+
+        Not out of order: where one before it was not shown, it waits for its place. If it fails it
+        does so again with the block's place, and that counts.
+        """
+        own = (shown.attempt, shown.block_id)
+        if own != self._behind:
+            return
+        self._behind = None
+        self._with = f"block {shown.block_id}, which is not logged yet"
+        try:
+            block = shown_block(shown, self._launch.access)
+            made = self._output_of(program, block, shown.block_id, None)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code
+            _log.debug("the function failed with %s: %s", self._with, error)
+            return
+        self._ahead[own] = made
+        self._behind = self._follows(*own)
+        if len(self._ahead) > _MOST_AHEAD:
+            # Of a receiver that died before they were logged.
+            del self._ahead[next(iter(self._ahead))]
+
+    def _follows(self, attempt: str, block_id: str) -> tuple[str, str]:
+        """Return the next block of the same attempt that is this task's."""
+        stream, _, number = block_id.rpartition("-")
+        return attempt, f"{stream}-{int(number) + self._launch.tasks}"
+
+    def _next(self) -> tuple[int, ReceivedBlockInfo, int] | EndEpoch | ShownBlock | None:
+        """Wait for the next block, or the end of an epoch behind its last one; None: it is over.
+
+        What is not logged yet is for when there is nothing else.
+        """
         with self._changed:
-            while not (self._blocks or self._ends or self._is_over):
+            while not (self._blocks or self._ends or self._shown or self._is_over):
                 self._changed.wait()
             if self._is_over:
                 return None
+            if not (self._blocks or self._ends):
+                return self._shown.pop(next(iter(self._shown)))
             if self._ends and not (self._blocks and self._blocks[0][0] < self._ends[0].end):
                 return self._ends.popleft()
-            return self._blocks.popleft()
+            place, info, added_ms = self._blocks.popleft()
+            self._shown.pop((info.attempt, info.block_id), None)
+            return place, info, added_ms
 
-    def _output_of(
+    def _output_of_block(
         self, program: _Program, place: int, info: ReceivedBlockInfo
     ) -> tuple[int, list[Any]]:
         """Return how many records of a block the function was given, and what it made of them."""
+        if (made := self._ahead.pop((info.attempt, info.block_id), None)) is not None:
+            return made
+        self._behind = self._follows(info.attempt, info.block_id)
+        if not info.num_records:
+            return 0, []  # It carries a position or acknowledgements.
+        return self._output_of(program, self._read(info), info.block_id, place)
+
+    def _read(self, info: ReceivedBlockInfo) -> Block:
+        with read_block(info, self._launch.access) as block:
+            return _own(block)
+
+    def _output_of(
+        self, program: _Program, block: Block, block_id: str, place: int | None
+    ) -> tuple[int, list[Any]]:
+        if not block.num_records:
+            return 0, []
+        if block.kind is BlockKind.PICKLED:
+            raise NoRecordBatchError(
+                f"block {block_id} holds pickled objects: store bytes, text or Arrow, or "
+                "declare a schema on the receiver"
+            )
         found: list[Any] = []
         row = 0
         launch, timers = self._launch, program.timers
-        has_columns, batches = self._batches(info)
-        for batch in batches:
+        has_columns = block.kind is BlockKind.ARROW
+        for batch in list(block.batches()):
             if launch.state is not None:
                 if timers is not None:
                     timers.observe(batch)
@@ -593,31 +668,18 @@ class _Attempt:
             row += batch.num_rows
         return row, found
 
-    def _batches(self, info: ReceivedBlockInfo) -> tuple[bool, list[pa.RecordBatch]]:
-        """Return whether a block has columns of its own, and what is in it."""
-        if not info.num_records:
-            return True, []  # It carries a position or acknowledgements.
-        with read_block(info, self._launch.access) as block:
-            own = _own(block)
-        if own.kind is BlockKind.PICKLED:
-            raise NoRecordBatchError(
-                f"block {info.block_id} holds pickled objects: store bytes, text or Arrow, or "
-                "declare a schema on the receiver"
-            )
-        return own.kind is BlockKind.ARROW, list(own.batches())
-
     def _results(
         self,
         function: Callable[[pa.RecordBatch], pa.RecordBatch | None],
         batch: pa.RecordBatch,
         has_columns: bool,
-        place: int,
+        place: int | None,
         row: int,
     ) -> list[Any]:
         """Return what the function makes of a batch, which begins at a row of the block.
 
         With dead letters one that it does not take is halved, down to the records that it raises
-        for.
+        for; not where the block has no place yet.
         """
         try:
             with self._function_call.timed():
@@ -626,7 +688,7 @@ class _Attempt:
             # It says nothing of the record.
             raise
         except Exception as error:
-            if self._letters is None:
+            if self._letters is None or place is None:
                 raise
             if batch.num_rows > 1:
                 half = batch.num_rows // 2

@@ -65,7 +65,7 @@ import pyarrow as pa
 
 from penstock._setting_values import RecordBudget
 from penstock.backoff import Backoff
-from penstock.blockstore import BlockStore
+from penstock.blockstore import BlockStore, SealedBlock
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 from penstock.errors import IllegalStateError
@@ -228,6 +228,7 @@ class BlockGenerator:
         letters: Keeps the records that are discarded, and is closed at the end; None: they are
             lost.
         spill: Where records wait, by the policy ``spill``; closed at the end.
+        show: Is given each sealed block before the log has it; must not wait. None: no one is.
 
     Attributes:
         is_resting: Nothing has come for an interval: what `read_rate_usage` says stays the same.
@@ -246,6 +247,7 @@ class BlockGenerator:
         clock: Clock | None = None,
         letters: DeadLetterWriter | None = None,
         spill: Spill | None = None,
+        show: Callable[[SealedBlock], None] | None = None,
     ) -> None:
         self.stream_id = stream_id = block_store.stream_id
         self._limiter = limiter
@@ -279,6 +281,7 @@ class BlockGenerator:
             letters,
             options.trace_every,
             self._seal_now.set if options.seals_early else _nothing,
+            show,
         )
         self._assembler = BlockAssembler(
             block_store,

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark import StorageLevel
 
 from penstock._setting_values import record_budget
-from penstock.blockstore import BlockStore
+from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore import launch as block_server
 from penstock.blockstore.process_log import ProcessLog
 from penstock.blockstore.replicator import FindReplicaHost, Replicator
@@ -126,6 +126,7 @@ class ReceiverLaunch:
             it has its own.
         client_loop: The thread of its connection that it shares with them; None: it has its own.
         seals_early: See `BlockGeneratorOptions`.
+        shows_blocks: Whether a function is to see blocks before they are logged.
         report_interval_s: How often it tells how its rate is used.
     """
 
@@ -144,6 +145,7 @@ class ReceiverLaunch:
     process_log: ProcessLog | None = None
     client_loop: ClientLoop | None = None
     seals_early: bool = False
+    shows_blocks: bool = False
     report_interval_s: float = REPORT_INTERVAL_S
 
     @property
@@ -232,6 +234,7 @@ class ReceiverLaunch:
         splits: tuple[str, ...] | None,
         storage: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
+        show: Callable[[SealedBlock], None],
         on_error: Callable[[str, BaseException], None],
     ) -> BlockGenerator:
         """Make the block generator; it is not started.
@@ -244,6 +247,7 @@ class ReceiverLaunch:
             storage: From `open_storage`.
             report: Reports blocks to the tracker; returns once they are in the driver log. Raises
                 `BlocksRefusedError` when asking again does not help, and anything else when it may.
+            show: See `BlockGenerator`; only called where it is asked for.
             on_error: Notified of trouble.
 
         Raises:
@@ -279,6 +283,7 @@ class ReceiverLaunch:
             on_error=on_error,
             letters=None if letters is None else DeadLetterWriter(letters, on_error),
             spill=spill,
+            show=show if self.shows_blocks else None,
         )
 
     def letters_place(self, receiver: Receiver, host: str) -> DeadLetterPlace | None:

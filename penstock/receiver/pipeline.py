@@ -100,6 +100,7 @@ class BlockPipeline:
         letters: Dead letters, which are logged before a block behind them is reported; or None.
         trace_every: Of how many blocks one is traced, see `take_traces`; 0: none.
         on_empty: Called when all blocks that came in are reported, by the thread that reports.
+        show: Is given each block before the log has it; must not wait. None: no one is to see it.
 
     Attributes:
         blocks_sealed: Blocks that came in.
@@ -125,6 +126,7 @@ class BlockPipeline:
         letters: DeadLetterWriter | None = None,
         trace_every: int = 0,
         on_empty: Callable[[], None] = lambda: None,
+        show: Callable[[SealedBlock], None] | None = None,
     ) -> None:
         self.stream_id = block_store.stream_id
         self.blocks_sealed = 0
@@ -146,6 +148,7 @@ class BlockPipeline:
         self._letters = letters
         self._trace_every = trace_every
         self._on_empty = on_empty
+        self._show = show
         self._on_way_s: dict[str, tuple[float, float]] = {}
         self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
@@ -264,6 +267,8 @@ class BlockPipeline:
 
     def _push_loop(self) -> None:
         while (block := self._take(self._sealed, self._is_sealed)) is not None:
+            if self._show is not None:
+                self._show(block)
             put = partial(self._block_store.put, block)
             taken_s = self._now_s()
             with self.log_waits:

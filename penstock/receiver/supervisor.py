@@ -12,7 +12,7 @@ from itertools import chain, repeat
 
 import msgspec
 
-from penstock.blockstore import BlockStore
+from penstock.blockstore import BlockStore, SealedBlock
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import DeadLetterBudgetError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
@@ -66,6 +66,9 @@ IDLE_S = 60.0
 
 _BLOCK_SERVER_PAUSES_S = (0.5, 2.0, 10.0, 60.0)
 """Pauses between the tries to start the host's block server."""
+
+_SHOWN_BYTES = 256 << 10
+"""The largest block that is shown to a function before it is logged."""
 
 _STEP_S = 1.0
 _MAX_FAILURES = 10
@@ -395,6 +398,7 @@ class ReceiverSupervisor:
             splits=registered.splits,
             storage=self._open_storage(),
             report=self._add_blocks,
+            show=self._show_block,
             on_error=self._push_error,
         )
         generator.start()
@@ -733,6 +737,11 @@ class ReceiverSupervisor:
         # First: what is missing before a block is known when the block is.
         self._report_dropped()
         self._tracker.add_blocks(blocks)
+
+    def _show_block(self, block: SealedBlock) -> None:
+        # What is larger takes longer to be sent and called with than to become durable.
+        if block.payload_length <= _SHOWN_BYTES and self._storage is not None:
+            self._tracker.show_block(block.block_id, self._storage.payload_of(block))
 
     def _push_error(self, message: str, error: BaseException) -> None:
         """The generator has trouble; it goes on by itself, but for two troubles."""

@@ -29,6 +29,7 @@ from penstock.wire.messages import (
     ReportError,
     ReportFullLog,
     ReportRateStatus,
+    ShownBlock,
 )
 
 logger = logging.getLogger("penstock.receiver")
@@ -245,6 +246,14 @@ class TrackerClient:
         if not isinstance(reply, Ok):
             reason = getattr(reply, "reason", reply)
             raise PenstockError(f"the driver did not add the blocks: {reason}")
+
+    def show_block(self, block_id: str, payload: bytes) -> None:
+        """Have a function see a block that is in no log yet. Never raises; it sees it later."""
+        mine = self._registration
+        try:
+            self.connection.send(ShownBlock(mine.stream_id, mine.attempt, block_id, payload))
+        except (WireError, IllegalStateError) as failure:
+            logger.debug("block %s was not shown: %s", block_id, failure)
 
     def find_replica_host(self, silent: tuple[str, ...]) -> Future[Message]:
         """Ask for the host of second copies; see `penstock.blockstore.replicator`.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -262,6 +262,7 @@ class ReceiverHost:
         key_by: str | None = None,
         on_timer: Callable[..., pa.RecordBatch | None] | None = None,
         watermark: Watermark | None = None,
+        deliver: Literal["durable", "stored"] = "durable",
     ) -> None:
         """Call a function with the records of a stream as they come, beside its queries.
 
@@ -285,6 +286,7 @@ class ReceiverHost:
             key_by: A column by whose keys the tasks share the records, with a state by key.
             on_timer: Is called with timers that have expired.
             watermark: Where event time comes from.
+            deliver: Whether blocks are shown to it when they are durable, or already when stored.
 
         Raises:
             TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
@@ -295,6 +297,7 @@ class ReceiverHost:
             *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
             on_timer=on_timer,
             watermark=watermark,
+            deliver=deliver,
         )
         with self._lock:
             if self._is_started or self._is_stopped:

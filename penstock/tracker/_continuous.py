@@ -53,6 +53,7 @@ from penstock.wire.messages import (
     Message,
     Ok,
     Refused,
+    ShownBlock,
     SubscribeTask,
     TaskFailed,
     TaskWaits,
@@ -271,6 +272,11 @@ class ContinuousStreams:
         """Send tasks what is new; on the thread of additions."""
         for epochs in self._streams.values():
             epochs.push()
+
+    def show(self, message: ShownBlock) -> None:
+        """Show a task a block that is not logged yet; from any thread."""
+        if (epochs := self._streams.get(message.stream_id)) is not None:
+            epochs.show(message)
 
     def take(self, peer: Peer, message: Message, answer: Callable[[Message], None]) -> None:
         """Queue a message for the thread of epochs; does not wait."""

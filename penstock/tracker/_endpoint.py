@@ -37,6 +37,7 @@ from penstock.wire.messages import (
     Refused,
     ReportRateStatus,
     SendLetters,
+    ShownBlock,
 )
 
 # Group commit of block additions: many `AddBlock` messages share one record of the driver log.
@@ -270,6 +271,10 @@ class TrackerEndpoint:
             self._readers.post(lambda: self._answer(places.answer, peer, message, pending))
             return pending
         continuous = self.continuous
+        if continuous is not None and isinstance(message, ShownBlock):
+            # At once, on this thread: nothing but a lock is waited for.
+            continuous.show(message)
+            return Ok()
         if continuous is not None and isinstance(message, CONTINUOUS_MESSAGES):
             continuous.take(peer, message, lambda reply: self._server.resolve([(pending, reply)]))
             return pending

@@ -15,7 +15,7 @@ import math
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,6 +36,7 @@ from penstock.wire.messages import (
     Message,
     ReceivedBlockInfo,
     Refused,
+    ShownBlock,
     StopReceiver,
     Subscribed,
     SubscribeTask,
@@ -48,6 +49,9 @@ from penstock.wire.messages import (
 MOST_BYTES = 64 << 20
 MOST_BLOCKS = 4096
 """How many blocks that are in no committed epoch a task is sent, beside a bound of their bytes."""
+
+_MOST_SHOWN = 64
+"""How many blocks that are not logged yet the tasks are shown."""
 
 _BLOCKS_PER_MESSAGE = 500
 _AGAIN_S = 1.0
@@ -193,6 +197,8 @@ class Epochs:
         self._state = _State.FILLING
         self._start, self._epoch = self._begin()
         self._pushed = self._ended_at = self._epoch.end
+        # The ids of blocks that the tasks were shown, which should have the places from there on.
+        self._shown: deque[str] = deque()
         self._clock_ms = self._epoch.clock_ms
         self._ended_s = -math.inf
         self._wakes_s = math.inf
@@ -254,6 +260,31 @@ class Epochs:
             if not self._is_over:
                 self._push()
 
+    def show(self, message: ShownBlock) -> None:
+        """Show a block that is not logged yet to the task that should be sent it; from any thread.
+
+        It is no more than a hint: what the function makes of it is used when the task is sent the
+        block with its place, and forgotten when that is another task, or does not happen. So it
+        need not be known whose it is, nor whether all of it arrives.
+        """
+        with self._changed:
+            logged = self._places.next(self.stream_id) - self._pushed
+            if self._is_over or logged > len(self._shown) or len(self._shown) >= _MOST_SHOWN:
+                return  # The tasks are behind: it comes soon enough with its place.
+            parts = len(self._tasks)
+            peer = self._tasks[(self._pushed + len(self._shown)) % parts].peer
+            self._shown.append(message.block_id)
+            if peer is not None:
+                peer.send(message)
+
+    def _forget_shown(self, end: int) -> None:
+        """Take what is sent up to a place from what was shown; needs `_changed`."""
+        for block in self._places.between(self.stream_id, self._pushed, end)[1]:
+            if not self._shown or self._shown.popleft() != block.block_id:
+                # Of an attempt that ended before they were logged.
+                self._shown.clear()
+                return
+
     def _push(self) -> None:
         start, places, stream_id = self._epoch.end, self._places, self.stream_id
         end = places.end_of(stream_id, start, None, None, self._most_bytes)
@@ -261,6 +292,8 @@ class Epochs:
         if limit > self._pushed:
             for task, _ in enumerate(self._tasks):
                 self._send(task, self._pushed, limit, len(self._tasks))
+            if self._shown:
+                self._forget_shown(limit)
             self._pushed = limit
         if self._pushed <= self._ended_at:
             return

@@ -713,6 +713,7 @@ class ReceiverTracker:
             has_copies=stream_id in self._with_copies,
             stream_name=self._stream_names[stream_id],
             seals_early=self._seals_early(stream_id),
+            shows_blocks=self._shows_blocks(stream_id),
             report_interval_s=report_interval_s(len(self._receiver_objects)),
         )
 
@@ -724,6 +725,10 @@ class ReceiverTracker:
         if stream_id not in self._operations or is_on_objects(self._logs.root):
             return False
         return self._kept[stream_id].retention.time_ms == 0
+
+    def _shows_blocks(self, stream_id: int) -> bool:
+        found = self._operations.get(stream_id)
+        return found is not None and found.deliver == "stored"
 
     def stop_all_receivers(self, timeout_s: float | None = None) -> None:
         """Tell all connected receivers to stop within a time (Spark's ``StopAllReceivers``)."""

@@ -625,6 +625,16 @@ class Subscribed(msgspec.Struct, frozen=True, tag=True):
     """Before which place that ends."""
 
 
+class ShownBlock(msgspec.Struct, frozen=True, tag=True):
+    """A block that is sealed and in no log yet: to the driver, and by it to a task (send)."""
+
+    stream_id: int
+    attempt: str
+    block_id: str
+    payload: bytes
+    """As in the receiver's log; where that is encrypted, as a copy on another host is."""
+
+
 class TaskBlocks(msgspec.Struct, frozen=True, tag=True):
     """To a task: its next blocks, in order (send).
 
@@ -795,6 +805,7 @@ Message = (
     | StopBlockServer
     | SubscribeTask
     | Subscribed
+    | ShownBlock
     | TaskBlocks
     | EndEpoch
     | EpochPrepared

@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec.structs import replace as replaced
 
 from penstock.blockstore import (
     BlockAccess,
@@ -20,13 +22,14 @@ from penstock.blockstore import (
     BlockStore,
     BlockUnavailableError,
     read_block,
+    shown_block,
 )
 from penstock.blockstore._encryption import block_cipher, check_in_memory
 from penstock.blockstore._fetch import fetch
 from penstock.blockstore.memory import ArenaError
 from penstock.wal import CorruptRecordError, EncryptionKey, LogOptions, LogWriter, segment_path
 from penstock.wire import ApplicationLink
-from penstock.wire.messages import ReceivedBlockInfo
+from penstock.wire.messages import ReceivedBlockInfo, ShownBlock
 from tests.blockstore.test_blocks import OPTIONS, put, without_memory
 from tests.blockstore.test_server import APPLICATION, ATTEMPT, WAIT_S, Host
 
@@ -58,6 +61,20 @@ def store(tmp_path: Path, memory: str) -> Iterator[BlockStore]:
 def records_of(info: ReceivedBlockInfo, key: EncryptionKey | None = KEY) -> list[Any]:
     with read_block(info, BlockAccess(encryption=key)) as block:
         return list(block.records())
+
+
+def test_a_block_that_is_shown_before_it_is_logged_is_not_sent_in_clear(
+    store: BlockStore,
+) -> None:
+    builder = store.open_block(BlockKind.BINARY)
+    builder.append(b"secret", np.array([6], np.int32))
+    block = builder.seal("input-3-0", 0.0)
+    shown = ShownBlock(3, store.attempt, block.block_id, store.payload_of(block))
+    store.put(block)
+    assert b"secret" not in shown.payload
+    assert list(shown_block(shown, BlockAccess(encryption=KEY)).records()) == [b"secret"]
+    with pytest.raises(CorruptRecordError):
+        shown_block(replaced(shown, block_id="input-3-1"), BlockAccess(encryption=KEY))
 
 
 def bytes_below(folder: Path) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.blockstore import BlockKind
 from penstock.continuous import KeyedState, StatePlace, Watermark
 from penstock.continuous.task import _Attempt, _Output, _Program
 from penstock.continuous.timers import TimerService
@@ -19,6 +20,11 @@ from penstock.wire.messages import EndEpoch, Message
 class _Nothing:
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
+
+
+def block_of(*batches: pa.RecordBatch) -> Any:
+    """Return what a block with columns is to a task."""
+    return SimpleNamespace(kind=BlockKind.ARROW, num_records=1, batches=lambda: list(batches))
 
 
 class DrivenAttempt(_Attempt):
@@ -43,6 +49,7 @@ class DrivenAttempt(_Attempt):
         self._client: Any = SimpleNamespace(send=self.told)
         self._letters = None
         self._by_place = []
+        self._ahead = {}
         self._records = 0
         self._due_ms = None
         self._with = ""
@@ -110,8 +117,10 @@ class Driven:
 
     def block(self, at_ms: int, batch: pa.RecordBatch) -> None:
         """Have the driver log take a block at a time."""
-        block: Any = SimpleNamespace(block_id=f"input-0-{self.next_place}")
-        self.attempt._batches = lambda info: (True, [batch])  # type: ignore[method-assign]
+        block: Any = SimpleNamespace(
+            attempt="", block_id=f"input-0-{self.next_place}", num_records=1
+        )
+        self.attempt._read = lambda info: block_of(batch)  # type: ignore[method-assign]
         assert self.attempt._take_work(self.attempt.program, (self.next_place, block, at_ms))
         self.next_place += 1
 

@@ -4,10 +4,11 @@ One writes Parquet files by two tasks, or three, one a SQLite database, one a fi
 a function, and one counts by key. With ``kafka`` there are two others instead, which write to
 topics, one by two tasks or three; with ``postgres`` there are five others, which write Arrow by two
 tasks or three, JSON lines, and PostgreSQL, and one that sends to another, which writes to a SQLite
-database; with ``timers`` there is one alone, which counts in windows and
-in sessions. With ``host`` the streams are those of a `ReceiverHost`; with ``query`` there is one
-stream alone, which a query reads, too. With ``kills`` it also kills itself at random steps of an
-epoch: a task's process around `prepare` and `commit`, and the driver around what it logs.
+database; with ``timers`` there is one alone, which counts in windows and in sessions. With ``host``
+the streams are those of a `ReceiverHost`; with ``query`` there is one stream alone, which a query
+reads, too. Those in ``stored`` are delivered when they are stored. With ``kills`` it also kills
+itself at random steps of an epoch: a task's process around `prepare` and `commit`, a receiver's
+between a block's showing and its log, and the driver around what it logs.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ STREAMS = ("files", "database", "function", "state")
 TOPICS = ("wide", "narrow")
 OTHERS = ("arrow", "jsonl", "postgres", "onward")
 WIDE = ("files", "wide", "arrow")
+STORED = ("files", "database")
 QUERIED = "database"
 
 
@@ -124,6 +126,31 @@ def timed_numbers(count: int, block_s: float, pid_file: str) -> Any:
             if number % 100 == 99:
                 context.stopped.wait(block_s)
         context.stopped.wait()
+
+    return count_up
+
+
+def dying(source: Any, chance: float, tally: str) -> Any:
+    """Return a source whose process is killed at some blocks that were shown, and before the log.
+
+    Others of the process are, too.
+    """
+
+    @receiver(positions=True)
+    def count_up(context: Any) -> Iterator[tuple[Any, int]]:
+        from penstock.blockstore import BlockStore
+
+        plain: Any = BlockStore.put
+
+        def put(self: BlockStore, block: Any) -> Any:
+            if block.num_records and random.random() < chance:
+                with open(tally, "a") as lines:
+                    lines.write("shown\n")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return plain(self, block)
+
+        BlockStore.put = put  # type: ignore[method-assign]
+        yield from source(context)
 
     return count_up
 
@@ -298,6 +325,8 @@ def main(config: dict[str, Any]) -> None:
         pid_file = str(folder / f"receiver-{name}")
         keys = KEYS if name == "state" else 0
         source = numbers(config["count"], block_s=config["block_s"], pid_file=pid_file, keys=keys)
+        if name in config.get("stored", ()):
+            source = dying(source, config["kills"], str(folder / "kills"))
         if name == "onward":
             source = HttpReceiver(config["port"], "127.0.0.1")
         continuous(
@@ -308,6 +337,7 @@ def main(config: dict[str, Any]) -> None:
             epoch=0.05,
             parallelism=config["parallelism"] if name in WIDE else 2 if keys else 1,
             key_by="key" if keys else None,
+            deliver="stored" if name in config.get("stored", ()) else "durable",
         )
     if config.get("driver_at"):
         kill_driver_at(*config["driver_at"])

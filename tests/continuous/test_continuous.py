@@ -35,7 +35,7 @@ from penstock.streaming import (
     StreamingContext,
     Timers,
 )
-from penstock.tracker import LedgerError
+from penstock.tracker import LedgerError, ReceivedBlockTracker
 from tests.bounds import HANG_S
 from tests.sql.sources import numbers
 from tests.system.leftovers import assert_nothing_left, threads
@@ -112,6 +112,60 @@ def test_each_record_is_in_the_sink_once(
     assert sorted(found) == [2 * n for n in range(3000)]
     if parallelism == 1:
         assert found == sorted(found)
+
+
+def test_a_function_sees_what_is_stored_and_the_sink_what_is_logged(
+    ssc: StreamingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, seen, go_on = (tmp_path / name for name in ("out", "seen", "go on"))
+    may_log = threading.Event()
+    may_log.set()
+    add_many: Any = ReceivedBlockTracker.add_many
+
+    def held(*arguments: Any) -> Any:
+        assert may_log.wait(HANG_S)
+        return add_many(*arguments)
+
+    def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        with open(seen, "a") as lines:
+            lines.writelines(f"{int(value)}\n" for value in batch.column(0).to_pylist())
+        return doubled(batch)
+
+    def calls() -> list[int]:
+        return [int(line) for line in seen.read_text().splitlines()] if seen.exists() else []
+
+    monkeypatch.setattr(ReceivedBlockTracker, "add_many", held)
+    stream = ssc.receiverStream(numbers(250, go_on=str(go_on)))
+    stream.continuous(noted, sink=FileSink(out, "jsonl"), epoch=0.05, deliver="stored")
+    ssc.start()
+    await_that(lambda: len(written(out)) >= 100, ssc.receivers)
+    may_log.clear()
+    try:
+        go_on.touch()
+        await_that(lambda: len(calls()) > 100, ssc.receivers)
+        assert ssc.receivers()[0].records == 100
+        assert len(written(out)) == 100
+    finally:
+        may_log.set()
+    await_that(lambda: len(written(out)) >= 250, lambda: len(written(out)))
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert written(out) == [2 * n for n in range(250)]
+    assert calls() == list(range(250))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"deliver": "at once"}, "deliver='at once' is not accepted: 'durable' or 'stored'"),
+        ({"deliver": "stored", "key_by": "n"}, "deliver='stored' and key_by do not go together"),
+    ],
+)
+def test_what_is_delivered_when_must_be_possible(
+    ssc: StreamingContext, tmp_path: Path, given: dict[str, Any], said: str
+) -> None:
+    stream = ssc.receiverStream(numbers(1))
+    with pytest.raises(ValueError, match=said):
+        stream.continuous(lambda batch, state=None: batch, sink=FileSink(tmp_path), **given)
 
 
 @pytest.mark.usefixtures("one_slot")

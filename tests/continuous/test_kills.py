@@ -20,7 +20,7 @@ import pytest
 
 from tests.bounds import HANG_S
 from tests.continuous.kafka_topic import values
-from tests.continuous.program import KEYS, OTHERS, STREAMS, TOPICS, WIDE, WINDOW_MS
+from tests.continuous.program import KEYS, OTHERS, STORED, STREAMS, TOPICS, WIDE, WINDOW_MS
 from tests.services.kafka import Kafka
 from tests.services.ports import free_ports
 from tests.services.postgres import PostgresServer, postgres_server
@@ -92,7 +92,7 @@ def test_every_sink_is_exact_and_in_order_whatever_is_killed(
     tmp_path: Path, seed: int, master: str, runs: int
 ) -> None:
     make_table(tmp_path)
-    kill(tmp_path, seed, master, runs, lambda: found(tmp_path), {})
+    kill(tmp_path, seed, master, runs, lambda: found(tmp_path), {"stored": STORED})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,8 @@ def test_every_sink_of_a_host_is_exact_and_in_order_whatever_is_killed(
     tmp_path: Path, seed: int, master: str, runs: int
 ) -> None:
     make_table(tmp_path)
-    kill(tmp_path, seed, master, runs, lambda: found(tmp_path), {"host": True})
+    more = {"host": True, "stored": STORED}
+    kill(tmp_path, seed, master, runs, lambda: found(tmp_path), more)
 
 
 @pytest.mark.parametrize("seed", [14, pytest.param(15, marks=pytest.mark.exhaustive)])

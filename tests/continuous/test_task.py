@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from penstock.blockstore import BlockAccess, BlockKind, BlockStore, SealedBlock
+from penstock.blockstore.store import BlockStoreOptions
 from penstock.continuous import Epoch, Sink, task
 from penstock.continuous.sinks import SinkHeldError
 from penstock.continuous.task import ContinuousLaunch, _Attempt
-from penstock.wire.messages import TaskWaits
+from penstock.wire.messages import EndEpoch, ShownBlock, TaskBlocks, TaskWaits
 from tests.bounds import HANG_S
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import Tracker, make_launch
@@ -23,7 +28,7 @@ from tests.receiver.running import Tracker, make_launch
 @pytest.fixture
 def attempt(tmp_path: Path) -> Iterator[_Attempt]:
     tracker = Tracker()
-    access: Any = SimpleNamespace(link=make_launch(b"", tracker, tmp_path, SETTINGS).link)
+    access = BlockAccess(link=make_launch(b"", tracker, tmp_path, SETTINGS).link)
     yield _Attempt(ContinuousLaunch(0, 0, 1, "a", b"", access, 2.0, 60.0, 60.0, 1 << 20))
     tracker.server.stop()
 
@@ -105,3 +110,138 @@ def test_a_sink_that_is_held_is_asked_again_until_it_takes_the_part(
             attempt._is_committed(HeldSink(5), epoch, [])
     attempt._end(None)
     assert not attempt._is_committed(HeldSink(5), epoch, [])
+
+
+@pytest.fixture
+def calls(attempt: _Attempt, tmp_path: Path) -> Iterator[list[list[str]]]:
+    """The values that the function was called with; it raises for "bad" the first time."""
+    seen: list[list[str]] = []
+
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append([value.decode() for value in batch.column(0).to_pylist()])
+        if seen[-1] == ["bad"] and seen.count(["bad"]) == 1:
+            raise ValueError("bad")
+        return batch
+
+    ran = threading.Thread(target=attempt._call_function, args=(function, None))
+    ran.start()
+    yield seen
+    attempt._end(None)
+    ran.join(HANG_S)
+    assert not ran.is_alive()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[BlockStore]:
+    options = BlockStoreOptions(memory_bytes=1 << 20, block_max_bytes=1 << 16, memory_prefix="t-")
+    made = BlockStore(
+        stream_id=0, attempt="b" * 32, host="here", log_folder=str(tmp_path / "log"),
+        options=options,
+    )  # fmt: skip
+    yield made
+    made.close()
+    os.unlink(made.memory_path)
+
+
+def sealed(store: BlockStore, number: int, record: bytes) -> SealedBlock:
+    builder = store.open_block(BlockKind.BINARY)
+    builder.append(record, np.array([len(record)], np.int32))
+    return builder.seal(f"input-0-{number}", 0.0)
+
+
+def shown(store: BlockStore, block: SealedBlock) -> ShownBlock:
+    return ShownBlock(0, store.attempt, block.block_id, store.payload_of(block))
+
+
+def log(attempt: _Attempt, store: BlockStore, place: int, *blocks: SealedBlock) -> None:
+    """Log blocks, and send them with their places."""
+    infos = [store.put(block) for block in blocks]
+    attempt._take(TaskBlocks(tuple((at, info, 0) for at, info in enumerate(infos, place))))
+
+
+def output_of(attempt: _Attempt, end: int) -> list[bytes]:
+    """End the epoch, and return what the sink is given."""
+    attempt._take(EndEpoch(0, end, 1, is_logged=False))
+    output = attempt._sink_work.get(timeout=HANG_S)
+    assert isinstance(output, task._Output)
+    assert output.records == end
+    return [value for batch in output.parts[0] for value in batch.column(0).to_pylist()]
+
+
+def await_calls(calls: list[list[str]], count: int) -> None:
+    end_s = time.monotonic() + HANG_S
+    while len(calls) < count:
+        assert time.monotonic() < end_s, calls
+        time.sleep(0.005)
+
+
+def test_what_the_function_makes_of_a_shown_block_is_that_of_the_logged_one(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    records = [b"first", b"a", b"bad", b"c"]
+    blocks = [sealed(store, number, record) for number, record in enumerate(records)]
+    first, *others = blocks
+    log(attempt, store, 0, first)
+    await_calls(calls, 1)
+    for block in others:
+        attempt._take(shown(store, block))
+    await_calls(calls, 3)
+    log(attempt, store, 1, *others)
+    assert output_of(attempt, 4) == records
+    # That it failed ahead is no failure; what follows it waits for it.
+    assert calls == [["first"], ["a"], ["bad"], ["bad"], ["c"]]
+    assert sent == []
+
+
+def test_a_block_is_not_seen_before_one_that_was_not_shown(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    blocks = [sealed(store, number, b"%d" % number) for number in range(4)]
+    log(attempt, store, 0, blocks[0])
+    await_calls(calls, 1)
+    for number in (2, 3, 1):
+        attempt._take(shown(store, blocks[number]))
+    await_calls(calls, 2)
+    log(attempt, store, 1, *blocks[1:])
+    assert output_of(attempt, 4) == [b"0", b"1", b"2", b"3"]
+    assert calls == [["0"], ["1"], ["2"], ["3"]]
+
+
+def test_a_shown_block_of_another_attempt_is_another_block(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    attempt._behind = ("d" * 32, "input-0-0")
+    never = shown(store, sealed(store, 0, b"never logged"))
+    attempt._take(replace(never, attempt="d" * 32))
+    await_calls(calls, 1)
+    log(attempt, store, 0, sealed(store, 0, b"logged"))
+    assert output_of(attempt, 1) == [b"logged"]
+
+
+def test_of_blocks_that_were_never_logged_only_the_last_are_kept(
+    attempt: _Attempt,
+    sent: list[Any],
+    calls: list[list[str]],
+    store: BlockStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task, "_MOST_AHEAD", 3)
+    attempt._behind = (store.attempt, "input-0-0")
+    for number in range(10):
+        attempt._take(shown(store, sealed(store, number, b"x")))
+    await_calls(calls, 10)
+    end_s = time.monotonic() + HANG_S
+    while list(attempt._ahead) != [("b" * 32, f"input-0-{n}") for n in range(7, 10)]:
+        assert time.monotonic() < end_s, list(attempt._ahead)
+        time.sleep(0.005)
+
+
+def test_a_logged_block_is_not_seen_ahead_as_well(
+    attempt: _Attempt, sent: list[Any], store: BlockStore
+) -> None:
+    block = sealed(store, 0, b"a")
+    attempt._take(shown(store, block))
+    attempt._take(TaskBlocks(((0, store.put(block), 0),)))
+    found = attempt._next()
+    assert isinstance(found, tuple)
+    assert attempt._shown == {}

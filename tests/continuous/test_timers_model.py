@@ -44,7 +44,7 @@ from penstock.wire.messages import (
     TaskBlocks,
     TimerDue,
 )
-from tests.continuous.driven import DrivenAttempt
+from tests.continuous.driven import DrivenAttempt, block_of
 from tests.tracker.ledger_cases import attempt_name
 from tests.tracker.place_cases import Case
 
@@ -171,13 +171,13 @@ class Task(DrivenAttempt):
         assert isinstance(message, TimerDue)
         self.driver.epochs.timer_due(message)
 
-    def _batches(self, info: ReceivedBlockInfo) -> tuple[bool, list[pa.RecordBatch]]:
+    def _read(self, info: ReceivedBlockInfo) -> Any:
         rows = self.driver.world.rows[info.block_id]
         columns = zip(*rows, strict=True) if rows else [[], [], []]
         arrays = [pa.array(each, of.type) for each, of in zip(columns, SCHEMA, strict=True)]
         half = len(rows) // 2
         batch = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-        return True, [batch.slice(0, half), batch.slice(half)]
+        return block_of(batch.slice(0, half), batch.slice(half))
 
     def step(self) -> bool:
         """Do one thing; False when there is none."""

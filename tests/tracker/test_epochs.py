@@ -44,6 +44,7 @@ from penstock.wire.messages import (
     EpochPrepared,
     Message,
     Refused,
+    ShownBlock,
     StopReceiver,
     Subscribed,
     SubscribeTask,
@@ -53,7 +54,7 @@ from penstock.wire.messages import (
     TimerDue,
 )
 from tests.bounds import HANG_S
-from tests.tracker.ledger_cases import attempt_name
+from tests.tracker.ledger_cases import attempt_name, block
 from tests.tracker.place_cases import Case
 from tests.tracker.tracker_cases import ThreadCluster
 
@@ -1094,3 +1095,72 @@ def test_one_that_cannot_be_mended_ends_it_at_once(tmp_path: Path) -> None:
     driver, (task,) = started(Case(tmp_path))
     driver.epochs.failed(TaskFailed(0, 0, task.attempt, "no columns", "", permanent=True))
     assert len(driver.given_up) == 1
+
+
+def next_id(case: Case, number: int) -> str:
+    """Return the id of the block that is added after `number` others."""
+    return block(0, case.attempt, case.next_number + number).block_id
+
+
+def show(driver: Driver, case: Case, *numbers: int) -> list[str]:
+    """Show blocks that are not logged yet; return their ids."""
+    ids = [next_id(case, number) for number in numbers]
+    for block_id in ids:
+        driver.epochs.show(ShownBlock(0, case.attempt, block_id, b""))
+    return ids
+
+
+def seen_by(task: Task) -> list[str]:
+    return [found.block_id for found in task.inbox if isinstance(found, ShownBlock)]
+
+
+def test_what_is_not_logged_is_shown_to_the_task_that_is_sent_it_then(tmp_path: Path) -> None:
+    case = Case(tmp_path, 2)
+    driver, tasks = started(case, 2)
+    driver.epochs.push()
+    ids = show(driver, case, 0, 1, 2)
+    assert [seen_by(task) for task in tasks] == [[ids[0], ids[2]], [ids[1]]]
+    case.add(2)
+    driver.epochs.push()
+    ids += show(driver, case, 1)
+    assert seen_by(tasks[1]) == [ids[1], ids[3]]
+    case.add(2)
+    driver.epochs.push()
+    for task in tasks:
+        messages = [found for found in task.inbox if isinstance(found, TaskBlocks)]
+        sent = [info.block_id for found in messages for _, info, _ in found.blocks]
+        assert sent[1:] == seen_by(task)
+
+
+def test_what_was_shown_and_never_logged_misleads_no_longer_than_to_the_next_block(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, 0)
+    driver, tasks = started(case, 2)
+    driver.epochs.push()
+    never = ShownBlock(0, attempt_name(99), "input-0-99", b"")
+    driver.epochs.show(never)
+    case.add(1)
+    driver.epochs.push()
+    (follows,) = show(driver, case, 0)
+    assert [seen_by(task) for task in tasks] == [[never.block_id], [follows]]
+
+
+def test_nothing_is_shown_while_the_tasks_are_behind_or_have_seen_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_epochs, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(_epochs, "_MOST_SHOWN", 3)
+    case = Case(tmp_path, 3)
+    driver, (task,) = started(case)
+    driver.epochs.push()  # One of the three is too many for an epoch.
+    show(driver, case, 0)
+    assert seen_by(task) == []
+    run(task)
+    driver.epochs.push()
+    ids = show(driver, case, *range(5))
+    assert seen_by(task) == ids[:3]
+    driver.epochs.stop()
+    task.inbox.clear()
+    show(driver, case, 0)
+    assert seen_by(task) == []

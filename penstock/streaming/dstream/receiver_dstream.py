@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock._arguments import as_count
 from penstock.continuous import ContinuousOperation, Sink, Watermark
@@ -113,6 +113,7 @@ class ReceiverDStream(RatedDStream[T_co]):
         key_by: str | None = None,
         on_timer: Callable[..., pa.RecordBatch | None] | None = None,
         watermark: Watermark | None = None,
+        deliver: Literal["durable", "stored"] = "durable",
     ) -> None:
         """Call a function with the records as they come, and give a sink what it returns, once.
 
@@ -142,6 +143,10 @@ class ReceiverDStream(RatedDStream[T_co]):
                 may return what goes to the sink, too. The function is then called with a third
                 argument, `Timers`, in which both register timers. Needs `key_by`.
             watermark: Which column has event times, and how late a record may be. Needs `key_by`.
+            deliver: ``durable``: the function is called with blocks that are in both logs.
+                ``stored``: it is called when they are stored, some milliseconds sooner, and what it
+                returns waits until they are. If a receiver dies meanwhile, it has been called with
+                records that are not received, or come again. Not with `key_by`.
 
         Raises:
             TypeError, ValueError: An argument is not accepted, or cannot be sent to an executor.
@@ -157,6 +162,7 @@ class ReceiverDStream(RatedDStream[T_co]):
             *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
             on_timer=on_timer,
             watermark=watermark,
+            deliver=deliver,
         )
         check_operation(operation, self.name, self._input.receiver)
         self._input.set_continuous(operation)
