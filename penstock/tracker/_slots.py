@@ -126,6 +126,7 @@ class ReceiverSlot:
         self._peers: dict[int, tuple[Peer, int]] = {}  # and the numbers of their processes
         self._groups: list[tuple[int, ...]] = [self.streams]
         self._left: set[int] = set()
+        self._moves = False  # its processes are to end, and what starts waits for its next job
 
     # -- for the jobs of its receivers -----------------------------------------------------------
 
@@ -141,7 +142,7 @@ class ReceiverSlot:
                 self._task = uuid.uuid4().hex
                 self._changed.notify_all()
             self._runs[stream_id] = run
-            if stream_id in self._peers:
+            if stream_id in self._peers and not self._moves:
                 peer, run.process = self._peers[stream_id]
                 # Should it be lost, the process is sent it again when it registers again.
                 peer.send(StartAttempt(stream_id, attempt))
@@ -165,6 +166,20 @@ class ReceiverSlot:
             peers = set(self._peers.values()) if self._is_over() else set()
         for peer, _ in peers:
             peer.send(StopReceiver())
+
+    def move(self) -> None:
+        """Have its job end when its receivers have, and start them again in another one.
+
+        They are told by others.
+        """
+        with self._changed:
+            self._moves = self._moves or any(run.process for run in self._runs.values())
+
+    def _end_if_moved(self) -> None:
+        """End its processes when none of them runs a receiver any more; needs `_changed`."""
+        if self._moves and not any(run.process for run in self._runs.values()):
+            for peer, _ in set(self._peers.values()):
+                peer.send(StopReceiver())
 
     # -- for its owner ---------------------------------------------------------------------------
 
@@ -211,9 +226,10 @@ class ReceiverSlot:
             for stream_id, run in runs.items():
                 if stream_id in failed:
                     del self._runs[stream_id]
-                else:
+                elif run.process or not self._moves:
                     run.process = message.process
                     peer.send(StartAttempt(stream_id, run.attempt))
+            self._end_if_moved()
         for run in failed.values():
             run.end.set_exception(PenstockError(message.ended))
         return Ok()
@@ -225,6 +241,7 @@ class ReceiverSlot:
             if run is None or run.attempt != message.attempt:
                 return Ok()
             del self._runs[message.stream_id]
+            self._end_if_moved()
         if message.error:
             run.end.set_exception(PenstockError(message.error))
         else:
@@ -263,9 +280,12 @@ class ReceiverSlot:
         except BaseException as error:  # noqa: BLE001 - whoever waits for an attempt gets it
             failure = error
         with self._changed:
-            runs, self._runs = self._runs, {}
+            waits, self._moves = self._moves, False
+            runs = {one: run for one, run in self._runs.items() if run.process or not waits}
+            for stream_id in runs:
+                del self._runs[stream_id]
             self._peers.clear()
-            self._task = ""
+            self._task = uuid.uuid4().hex if self._runs else ""
             self._changed.notify_all()
         for run in runs.values():
             if failure is None:

@@ -691,10 +691,12 @@ class ReceiverTracker:
                 return
         except _SPARK_IS_GONE:
             return
+        slots = {stream: slot for slot in self._slots.values() for stream in slot.streams}
         for info in self._receivers.on_executors(leaving):
-            if not self.has_slot(info.stream_id):
-                _log.info("Receiver %d moves: its executor is about to go", info.stream_id)
-                self._receivers.move(info.stream_id, _MOVE_S)
+            _log.info("Receiver %d moves: its executor is about to go", info.stream_id)
+            if info.stream_id in slots:
+                slots[info.stream_id].move()
+            self._receivers.move(info.stream_id, _MOVE_S)
 
     def _launch(self, stream_id: int, attempt: str, hosts: Mapping[str, str]) -> ReceiverLaunch:
         return ReceiverLaunch(

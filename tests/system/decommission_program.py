@@ -1,6 +1,7 @@
 """A driver on ``local-cluster`` whose receiver's executor is decommissioned while records flow.
 
-Argument: a folder. Says what happened in one line of JSON.
+Arguments: a folder, and ``alone``, or ``shared`` for two receivers in a slot. Says what
+happened in one line of JSON.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Told(StreamingListener):
         self.errors.append(receiverError.receiverInfo().lastErrorMessage())
 
 
-def main(folder: str) -> None:
+def main(folder: str, is_shared: bool) -> None:
     conf = SparkConf().setMaster("local-cluster[2,2,1024]").setAppName("penstock-decommission")
     for key, value in {
         **SMALL,
@@ -58,6 +59,7 @@ def main(folder: str) -> None:
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.decommission.enabled": "true",
+        "spark.penstock.receivers.perSlot": "2" if is_shared else "1",
     }.items():
         conf.set(key, value)
     sc = SparkContext(conf=conf)
@@ -68,21 +70,25 @@ def main(folder: str) -> None:
     told = Told()
     ssc.addStreamingListener(told)
     seen: list[int] = []
+    beside: list[int] = []
     ssc.receiverStream(Numbers()).foreachRDD(Keep(seen))
+    if is_shared:
+        ssc.receiverStream(Numbers()).foreachRDD(Keep(beside))
     ssc.start()
 
     await_that("records", lambda: len(seen) > 100, WAIT_S)
     await_that("both executors", lambda: len(executors.executor_ids()) == 2, WAIT_S)
     first = told.executors[0]
     assert executors.remove(first)
-    await_that("a receiver elsewhere", lambda: len(told.executors) == 2, WAIT_S)
+    starts = 2 + 2 * is_shared
+    await_that("receivers elsewhere", lambda: len(told.executors) == starts, WAIT_S)
     await_that("the end of the executor", lambda: first not in executors.executor_ids(), WAIT_S)
     count = len(seen)
     await_that("records from there", lambda: len(seen) > count + 100, WAIT_S)
     ssc.stop(stopSparkContext=True, stopGraceFully=True)
     result = {
-        "exact": seen == list(range(len(seen))),
-        "elsewhere": told.executors[1] != first,
+        "exact": seen == list(range(len(seen))) and beside == list(range(len(beside))),
+        "elsewhere": told.executors.count(first) == len(told.executors) / 2,
         "starts": len(told.executors),
         "errors": told.errors,
     }
@@ -103,4 +109,4 @@ class Keep:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2] == "shared")

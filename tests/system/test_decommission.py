@@ -1,4 +1,4 @@
-"""An executor that Spark decommissions: its receiver moves before it goes."""
+"""An executor that Spark decommissions: its receivers move before it goes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from tests.system.running import WAIT_S
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(720)
-def test_a_receiver_moves_from_a_decommissioned_executor_and_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("slot", "starts"), [("alone", 2), ("shared", 4)])
+def test_receivers_move_from_a_decommissioned_executor_and_lose_nothing(
+    tmp_path: Path, slot: str, starts: int
+) -> None:
+    program = "tests.system.decommission_program"
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.system.decommission_program", str(tmp_path / "checkpoint")],
+        [sys.executable, "-m", program, str(tmp_path / "checkpoint"), slot],
         env={
             **os.environ,
             "PYSPARK_PYTHON": sys.executable,
@@ -33,4 +37,4 @@ def test_a_receiver_moves_from_a_decommissioned_executor_and_loses_nothing(tmp_p
     )
     assert ended.returncode == 0, ended.stderr[-5000:]
     found = json.loads(ended.stdout.splitlines()[-1])
-    assert found == {"exact": True, "elsewhere": True, "starts": 2, "errors": []}
+    assert found == {"exact": True, "elsewhere": True, "starts": starts, "errors": []}

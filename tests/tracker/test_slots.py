@@ -241,6 +241,44 @@ def test_a_process_of_a_task_that_is_over_runs_nothing_more(tmp_path: Path) -> N
         assert old.messages.empty()
 
 
+def test_a_slot_moves_from_an_executor_that_is_about_to_go_when_all_its_receivers_have_ended(
+    tmp_path: Path,
+) -> None:
+    with shared_tracker(tmp_path) as (tracker, cluster, _):
+        process = Process(slot_launch(cluster), 1, 0, 1, 2)
+        process.register()
+        attempts = process.started(0, 1, 2)
+        (slot,) = tracker._slots.values()
+        slot.move()
+        # One that starts again meanwhile waits for the next task.
+        process.end(1, attempts[1], "ValueError: no")
+        await_that("its next start", lambda: 1 in slot._runs)
+        process.end(0, attempts[0], "ValueError: no")
+        assert process.messages.empty()
+        process.end(2, attempts[2], "ValueError: no")
+        assert process.messages.get(timeout=WAIT_S) == StopReceiver()
+        assert process.register() == Ok()
+        assert process.messages.get(timeout=WAIT_S) == StopReceiver()
+        (running,) = cluster._running.values()
+        running.end.set_result(TaskEnd.ENDED)
+        launch = slot_launch(cluster)
+        again = Process(launch, 1, 0, 1, 2)
+        again.register()
+        assert not set(again.started(0, 1, 2).values()) & set(attempts.values())
+        # What is told late moves nothing.
+        assert isinstance(process.register(), Refused)
+
+
+def test_a_slot_that_runs_nothing_yet_does_not_move(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (tracker, cluster, _):
+        (slot,) = tracker._slots.values()
+        launch = slot_launch(cluster)
+        slot.move()
+        process = Process(launch, 1, 0, 1, 2)
+        process.register()
+        process.started(0, 1, 2)
+
+
 @pytest.mark.parametrize("end", list(TaskEnd))
 def test_receivers_whose_task_ended_before_them_start_again(tmp_path: Path, end: TaskEnd) -> None:
     with shared_tracker(tmp_path) as (_, cluster, events):
