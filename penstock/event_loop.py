@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from penstock.threads import OwnedThread
@@ -31,6 +34,9 @@ class EventLoop:
         self._first: Event | None = on_start
         self._on_error = on_error
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        # Of the thread alone: when, in which order, what.
+        self._later: list[tuple[float, int, Event]] = []
+        self._numbers = itertools.count()
         self.thread = OwnedThread(self._run, name, again=True)
 
     def start(self) -> None:
@@ -40,6 +46,11 @@ class EventLoop:
     def post(self, event: Event) -> None:
         """Queue an event. Any thread may; returns at once. After `stop` it is dropped."""
         self._events.put(event)
+
+    def post_later(self, delay_s: float, event: Event) -> None:
+        """Queue an event for when some seconds have passed; `stop` drops what is not due."""
+        due = (time.monotonic() + delay_s, next(self._numbers), event)
+        self.post(lambda: heapq.heappush(self._later, due))
 
     @property
     def is_running(self) -> bool:
@@ -68,7 +79,7 @@ class EventLoop:
 
     def _run(self) -> None:
         # Entered again after an error that could not be told: with the next event.
-        event, self._first = self._first or self._events.get(), None
+        event, self._first = self._first or self._next(), None
         while event is not None:
             try:
                 event()
@@ -76,4 +87,14 @@ class EventLoop:
                 self._on_error(error)
             # What it refers to is not kept until the next one comes.
             event = None
-            event = self._events.get()
+            event = self._next()
+
+    def _next(self) -> Event | None:
+        """Wait for the next event; None: it is to end."""
+        while True:
+            left_s = self._later[0][0] - time.monotonic() if self._later else None
+            try:
+                return self._events.get(timeout=None if left_s is None else max(0.0, left_s))
+            except queue.Empty:
+                if self._later[0][0] <= time.monotonic():
+                    return heapq.heappop(self._later)[2]

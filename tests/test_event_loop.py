@@ -27,6 +27,26 @@ def test_events_are_handled_in_order_and_an_error_keeps_none_from_its_turn() -> 
     assert not loop.is_running
 
 
+def test_what_is_posted_for_later_comes_when_it_is_due_and_holds_up_nothing() -> None:
+    seen: list[int] = []
+    came = threading.Semaphore(0)
+
+    def see(number: int) -> None:
+        seen.append(number)
+        came.release()
+
+    loop = EventLoop("test-later", lambda error: None)
+    loop.post_later(3600.0, lambda: see(4))
+    loop.post_later(0.05, lambda: see(3))
+    loop.post_later(0.01, lambda: see(2))
+    loop.post(lambda: see(1))
+    loop.start()
+    for _ in range(3):
+        assert came.acquire(timeout=WAIT_S)
+    assert loop.stop(WAIT_S), "what is not due is dropped"
+    assert seen == [1, 2, 3]
+
+
 def test_a_stop_is_bounded_while_an_event_hangs_and_ends_the_thread_after_it() -> None:
     go_on, begun = threading.Event(), threading.Event()
     loop = EventLoop("test-hang", lambda error: None)

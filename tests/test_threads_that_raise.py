@@ -875,10 +875,7 @@ PLACES: dict[str, Case | None] = {
     "receiver/pipeline.py:BlockPipeline.start": attempt_ends(
         "penstock.receiver.pipeline.BlockPipeline._push_loop", "penstock-push-3"
     ),
-    "receiver/rate_status.py:RateStatus.__init__": attempt_ends(
-        "penstock.receiver.rate_status.RateStatus._run", "penstock-rate-status-3"
-    ),
-    "receiver/slot.py:_SlotProcess._start": slot_process,
+    "receiver/slot.py:_SlotProcess._begin": slot_process,
     "receiver/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
         "penstock.receiver.supervisor.ReceiverSupervisor._open", "receiver 3"
     ),

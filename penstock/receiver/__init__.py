@@ -61,6 +61,7 @@ file                holds
 `slot`              several receivers in one Spark task and process: its keeper, its processes
 `supervisor`        runs one attempt, from registration to the last block
 `attempt_state`     the state of an attempt, its bounds; when its failures are enough
+`shared_threads`    what receivers that share a process have one thread for
 `user_calls`        calls into the author's code, with a bound; what their threads die of
 `door`              one start of a receiver: what it stores through, and asks for
 `tracker_client`    what is asked of the tracker, and told

@@ -38,7 +38,7 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.clock import Clock, WaitClock
 from penstock.dead_letters import DeadLetterWriter, PickledRecord, start_shown
-from penstock.errors import PenstockError, text_of
+from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.position_changes import merged
 
 _log = logging.getLogger("penstock.receiver")
@@ -622,6 +622,9 @@ class BlockAssembler:
         if builder.num_records:
             self.seal()
             return
+        if self._give_up():
+            # Before it is gone, with the position and the acknowledgements that it may have.
+            raise IllegalStateError(str(error)) from error
         # Its slot has no pages; the next one has, or is waited for.
         self._open = None
         self._block_store.discard(builder)

@@ -38,7 +38,11 @@ Threads and locks
                        or early
 ``penstock-push-N``    appends sealed blocks to the log
 ``penstock-report-N``  reports stored blocks to the tracker, then acknowledges
+``penstock-move-N``    all three, where many receivers share a process (``one_thread``)
 =====================  =========================================================================
+
+The one thread never waits for what only it can bring: for the open block's lock it waits in short
+steps and moves blocks between them, for room not at all, and without memory it seals later.
 
 ``_lease_lock`` of `storing` is held by the one storing thread that waits for a lease. The
 assembler's lock guards the open block. The pipeline's condition guards its queues. They nest in
@@ -59,6 +63,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -113,6 +118,12 @@ _HELD_UP_S = 0.01
 
 _LAST_BLOCKS_S = 5.0
 """What is kept of a stop's time for the last blocks, or half of it."""
+
+_LOCK_S = 0.05
+"""How long the one thread waits for the open block before it moves blocks again."""
+
+_IDLE_S = 60.0
+"""The longest wait for a block; a bound in case a wake-up is missed."""
 
 _REST_S = 1.0
 """How often it is looked for records where none seem to come."""
@@ -196,6 +207,7 @@ class BlockGeneratorOptions:
         when_full: What becomes of records that come faster than they pass.
         waiting_bytes: How many bytes of them may wait, unless it is `store` that waits.
         seals_early: Whether the open block is sealed as soon as those before it are reported.
+        one_thread: Whether one thread does all for the blocks; not with `seals_early`.
     """
 
     block_interval_s: float = 0.2
@@ -211,6 +223,7 @@ class BlockGeneratorOptions:
     when_full: WhenFull = WhenFull.BLOCK
     waiting_bytes: int = 8 << 20
     seals_early: bool = False
+    one_thread: bool = False
 
 
 class BlockGenerator:
@@ -282,6 +295,7 @@ class BlockGenerator:
             options.trace_every,
             self._seal_now.set if options.seals_early else _nothing,
             show,
+            self._wake if options.one_thread else None,
         )
         self._assembler = BlockAssembler(
             block_store,
@@ -291,12 +305,17 @@ class BlockGenerator:
             sealed=self._pipeline.put,
             discard=self._discards.add,
             tell=on_error,
-            give_up=self._pipeline.is_given_up,
+            give_up=self._pipeline.waits_for_nothing,
             letters=letters,
         )
         self._state_lock = threading.Lock()
         self._state = BlockGeneratorState.INITIALIZED
-        self._ticker = OwnedThread(self._tick_loop, f"tick-{stream_id}")
+        self._is_asked = False
+        self._ticker = (
+            OwnedThread(partial(self._pipeline.run, self._move_loop), f"move-{stream_id}")
+            if options.one_thread
+            else OwnedThread(self._tick_loop, f"tick-{stream_id}")
+        )
         self.is_resting = False
         self.woken: Callable[[], None] = _nothing
         self._held_up_s = 0.0
@@ -574,19 +593,55 @@ class BlockGenerator:
 
     def seal_soon(self) -> None:
         """Have the open block sealed now, and not at the end of its interval; never waits."""
+        self._is_asked = True
+        self._wake()
+
+    def _wake(self) -> None:
         self._seal_now.set()
         self._storing.came.set()
+
+    def _move_loop(self) -> None:
+        self._tick_loop()
+        while not self._pipeline.is_abandoned():
+            self._seal_now.clear()
+            self._pipeline.move()
+            self._seal_now.wait(_IDLE_S)
+
+    def _move_until_due(self, *, soon: bool) -> None:
+        """Move blocks until the open one is to be sealed."""
+        due_s = self._clock.monotonic_s() + self._until_seal_s(soon=soon)
+        while True:
+            self._seal_now.clear()
+            self._pipeline.move()
+            left_s = due_s - self._clock.monotonic_s()
+            if left_s <= 0 or self._is_asked:
+                return
+            self._clock.wait(self._seal_now, left_s)
+
+    def _lock_open_block(self) -> bool:
+        """Take the lock of the open block; False: the generator stops, and who stops it seals."""
+        lock = self._assembler.lock
+        if not self._options.one_thread:
+            return lock.acquire()
+        while not lock.acquire(timeout=_LOCK_S):
+            if self._stopping.is_set():
+                return False
+            # Who has it may wait for room or memory.
+            self._pipeline.move()
+        return True
 
     def _tick_loop(self) -> None:
         fails = False
         # The first block follows none that is reported.
         rested = early = self._options.seals_early
         while True:
-            if not (early and rested):
+            if self._options.one_thread:
+                self._move_until_due(soon=rested)
+            elif not (early and rested):
                 if early:
                     self._clock.wait(self._stopping, _SHORTEST_S)
                 self._clock.wait(self._seal_now, self._until_seal_s(soon=rested))
-            rested = False
+            rested = self._is_asked = False
             self._seal_now.clear()
             if self._stopping.is_set():
                 return
@@ -595,20 +650,24 @@ class BlockGenerator:
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
             sealed = self._pipeline.blocks_sealed
+            if not self._lock_open_block():
+                continue
             try:
-                with self._assembler.lock:
-                    self._assembler.flush_pending()
-                    self._assembler.seal()
+                self._assembler.flush_pending()
+                self._assembler.seal()
                 fails = False
-            except MAY_PASS as error:
-                if not fails:
-                    self._on_error("Error in sealing a block", error)
-                fails = True
-            else:
-                is_busy = self._discards.is_busy or self._intake.is_busy
                 rested = self._pipeline.blocks_sealed == sealed
-                if rested:
-                    self._rest(self._options.block_interval_s if is_busy else math.inf)
+            except MAY_PASS as error:
+                # That there is no memory yet is no failure of who does not wait for it.
+                is_early = self._options.one_thread and isinstance(error, IllegalStateError)
+                if not fails and not is_early:
+                    self._on_error("Error in sealing a block", error)
+                fails = fails or not is_early
+            finally:
+                self._assembler.lock.release()
+            if rested:
+                is_busy = self._discards.is_busy or self._intake.is_busy
+                self._rest(self._options.block_interval_s if is_busy else math.inf)
 
     def _rest(self, most_s: float) -> None:
         """Wait until something comes, after an interval in which nothing came, but not longer."""

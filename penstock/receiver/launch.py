@@ -23,10 +23,11 @@ from penstock.receiver.intake import WhenFull, dropping_refused
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.rate_status import REPORT_INTERVAL_S
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
+from penstock.receiver.shared_threads import SharedThreads
 from penstock.receiver.spill import Spill
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
-from penstock.wire import ApplicationLink, ClientLoop, WireOptions
+from penstock.wire import ApplicationLink, WireOptions
 from penstock.wire.messages import ReceivedBlockInfo
 
 _POSITION_BYTES = 64 << 10
@@ -124,7 +125,7 @@ class ReceiverLaunch:
         stream_name: What the program calls the stream.
         process_log: The log that it shares with others of its process, which gives it to it; None:
             it has its own.
-        client_loop: The thread of its connection that it shares with them; None: it has its own.
+        threads: The threads that it shares with them; None: it has its own.
         seals_early: See `BlockGeneratorOptions`.
         shows_blocks: Whether a function is to see blocks before they are logged.
         report_interval_s: How often it tells how its rate is used.
@@ -143,7 +144,7 @@ class ReceiverLaunch:
     has_copies: bool = False
     stream_name: str = ""
     process_log: ProcessLog | None = None
-    client_loop: ClientLoop | None = None
+    threads: SharedThreads | None = None
     seals_early: bool = False
     shows_blocks: bool = False
     report_interval_s: float = REPORT_INTERVAL_S
@@ -279,6 +280,7 @@ class ReceiverLaunch:
                 when_full=policy,
                 waiting_bytes=settings.waiting_bytes,
                 seals_early=self.seals_early,
+                one_thread=self.threads is not None and not self.seals_early,
             ),
             on_error=on_error,
             letters=None if letters is None else DeadLetterWriter(letters, on_error),

@@ -1,7 +1,9 @@
 """The way of sealed blocks: to the log, to the tracker, to the acknowledgement, in order.
 
 One thread appends to the log, one reports, one report at a time: so the ledger has the blocks in
-the order in which they were sealed (I5). Both queues are bounded (I7). A failure that may pass is
+the order in which they were sealed (I5). Where many receivers share a process, one thread of each
+does both, and seals (`move`): what it gains by two would be less than what threads cost that wait
+for one lock of the interpreter. Both queues are bounded (I7). A failure that may pass is
 reported once and tried again with back-off; nothing is acknowledged meanwhile. One that can never
 pass ends the way: `refused` or `failed` says why, and who waits is told.
 
@@ -101,6 +103,7 @@ class BlockPipeline:
         trace_every: Of how many blocks one is traced, see `take_traces`; 0: none.
         on_empty: Called when all blocks that came in are reported, by the thread that reports.
         show: Is given each block before the log has it; must not wait. None: no one is to see it.
+        wake: Wakes the thread that calls `move`; None: this object has threads of its own.
 
     Attributes:
         blocks_sealed: Blocks that came in.
@@ -127,6 +130,7 @@ class BlockPipeline:
         trace_every: int = 0,
         on_empty: Callable[[], None] = lambda: None,
         show: Callable[[SealedBlock], None] | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
         self.stream_id = block_store.stream_id
         self.blocks_sealed = 0
@@ -149,6 +153,7 @@ class BlockPipeline:
         self._trace_every = trace_every
         self._on_empty = on_empty
         self._show = show
+        self._wake = wake
         self._on_way_s: dict[str, tuple[float, float]] = {}
         self._traces: deque[BlockTrace] = deque(maxlen=_TRACES)
         self._latencies_s: deque[float] = deque(maxlen=_LATENCIES)
@@ -166,7 +171,9 @@ class BlockPipeline:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start both threads; `abandon` ends and joins them."""
+        """Start both threads; `abandon` ends and joins them. There may be none, see `wake`."""
+        if self._wake is not None:
+            return
         for name, loop in (("push", self._push_loop), ("report", self._report_loop)):
             thread = OwnedThread(partial(self._run, loop), f"{name}-{self.stream_id}")
             self._threads.append(thread)
@@ -181,8 +188,10 @@ class BlockPipeline:
         with self._moving:
             if len(self._sealed) >= self._queue_size:
                 with self.room_waits:
-                    while len(self._sealed) >= self._queue_size and not self.is_given_up():
+                    while len(self._sealed) >= self._queue_size and not self.waits_for_nothing():
                         self._moving.wait(self._step_s())
+                        if self._wake is not None:
+                            self._tell_of_callback()
             if self.failed is not None:
                 raise BlockNotStoredError(self.stream_id, self.why_over())
             # First of all: whatever fails from here on, its records are in nobody else's hands.
@@ -190,6 +199,8 @@ class BlockPipeline:
             self.blocks_sealed += 1
             self._is_sealed.notify()
             self._block_store.begin(block)
+        if self._wake is not None:
+            self._wake()
 
     def is_full(self) -> bool:
         """Tell whether `put` would wait."""
@@ -233,6 +244,13 @@ class BlockPipeline:
             return True
         return self.is_over()
 
+    def waits_for_nothing(self) -> bool:
+        """Tell whether the caller is to wait neither for room here nor for memory.
+
+        The thread that makes room and memory by moving blocks would wait for itself.
+        """
+        return self.is_given_up() or (self._wake is not None and self.is_own_thread())
+
     def _step_s(self) -> float:
         if self._give_up_s is None:
             return _STEP_S
@@ -252,8 +270,28 @@ class BlockPipeline:
         with self._moving:
             for condition in (self._moving, self._is_sealed, self._is_stored):
                 condition.notify_all()
+        if self._wake is not None:
+            self._wake()
         for thread in self._threads:
             thread.join(timeout_s)
+
+    def run(self, loop: Callable[[], None]) -> None:
+        """Run the loop that calls `move`, until `abandon` is called."""
+        self._threads.append(threading.current_thread())
+        self._run(loop)
+
+    def move(self) -> None:
+        """Store, report and acknowledge what is sealed, in the caller's thread."""
+        while (self._sealed or self._stored) and not self._abandoned.is_set():
+            while len(self._stored) < self._queue_size:
+                if (block := self._next(self._sealed)) is None:
+                    break
+                self._push(block)
+            self._report_stored()
+
+    def _report_stored(self) -> None:
+        while (first := self._next(self._stored)) is not None:
+            self._report_with_next(first)
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:
@@ -267,30 +305,41 @@ class BlockPipeline:
 
     def _push_loop(self) -> None:
         while (block := self._take(self._sealed, self._is_sealed)) is not None:
-            if self._show is not None:
-                self._show(block)
-            put = partial(self._block_store.put, block)
-            taken_s = self._now_s()
-            with self.log_waits:
-                info = self._retry("Error in block pushing thread", put)
-                letters = self._letters
-                if letters is not None and letters.has_waiting and info is not None:
-                    # What was discarded before this block's end is durable before its position is.
-                    told = "Dead letters cannot be written; nothing is acknowledged until they are"
-                    info = info if self._retry(told, letters.write) else None
-            with self._moving:
-                if info is not None:
-                    if BlockTrace.is_due(block.block_id, self._trace_every):
-                        self._on_way_s[block.block_id] = taken_s, self._now_s()
-                    if len(self._stored) >= self._queue_size:
-                        with self.told_waits:
-                            self._wait_for_reports()
-                    self._stored.append((block, info))
-                    self._is_stored.notify()
-                    self.blocks_stored += 1
-                # Only now: `drain` would not wait for a block that waits for room itself.
-                self._in_hand -= 1
-                self._moving.notify_all()
+            self._push(block)
+
+    def _push(self, block: SealedBlock) -> None:
+        def put() -> ReceivedBlockInfo:
+            try:
+                return self._block_store.put(block)
+            except _MAY_PASS:
+                if self._wake is not None:
+                    # What would make room in the log, its release, may wait for these.
+                    self._report_stored()
+                raise
+
+        if self._show is not None:
+            self._show(block)
+        taken_s = self._now_s()
+        with self.log_waits:
+            info = self._retry("Error in block pushing thread", put)
+            letters = self._letters
+            if letters is not None and letters.has_waiting and info is not None:
+                # What was discarded before this block's end is durable before its position is.
+                told = "Dead letters cannot be written; nothing is acknowledged until they are"
+                info = info if self._retry(told, letters.write) else None
+        with self._moving:
+            if info is not None:
+                if BlockTrace.is_due(block.block_id, self._trace_every):
+                    self._on_way_s[block.block_id] = taken_s, self._now_s()
+                if len(self._stored) >= self._queue_size:
+                    with self.told_waits:
+                        self._wait_for_reports()
+                self._stored.append((block, info))
+                self._is_stored.notify()
+                self.blocks_stored += 1
+            # Only now: `drain` would not wait for a block that waits for room itself.
+            self._in_hand -= 1
+            self._moving.notify_all()
 
     def _wait_for_reports(self) -> None:
         while len(self._stored) >= self._queue_size and not self._abandoned.is_set():
@@ -299,30 +348,34 @@ class BlockPipeline:
 
     def _report_loop(self) -> None:
         while (first := self._take(self._stored, self._is_stored)) is not None:
-            batch = [first]
-            with self._moving:
-                size = _size_of(first[1])
-                while self._stored:
-                    size += _size_of(self._stored[0][1])
-                    if size > self._report_bytes:
-                        break
-                    batch.append(self._stored.popleft())
-                    self._in_hand += 1
-                self._moving.notify_all()
-            infos = tuple(info for _, info in batch)
-            with self.driver_waits:
-                answered = self._retry(
-                    "Failed to add block to receiver tracker.",
-                    partial(self._report_and_wait, infos),
-                )
-            if answered:
-                self._trace(batch)
-                self._acknowledge([block for block, _ in batch])
-            with self._moving:
-                self._in_hand -= len(batch)
-                self._moving.notify_all()
-                if not self.waiting():
-                    self._on_empty()
+            self._report_with_next(first)
+
+    def _report_with_next(self, first: tuple[SealedBlock, ReceivedBlockInfo]) -> None:
+        """Report a block, with those behind it, and acknowledge them."""
+        batch = [first]
+        with self._moving:
+            size = _size_of(first[1])
+            while self._stored:
+                size += _size_of(self._stored[0][1])
+                if size > self._report_bytes:
+                    break
+                batch.append(self._stored.popleft())
+                self._in_hand += 1
+            self._moving.notify_all()
+        infos = tuple(info for _, info in batch)
+        with self.driver_waits:
+            answered = self._retry(
+                "Failed to add block to receiver tracker.",
+                partial(self._report_and_wait, infos),
+            )
+        if answered:
+            self._trace(batch)
+            self._acknowledge([block for block, _ in batch])
+        with self._moving:
+            self._in_hand -= len(batch)
+            self._moving.notify_all()
+            if not self.waiting():
+                self._on_empty()
 
     def _trace(self, batch: list[tuple[SealedBlock, ReceivedBlockInfo]]) -> None:
         known_s = self._now_s()
@@ -362,11 +415,14 @@ class BlockPipeline:
     def _take(self, queue: deque[Any], came: threading.Condition) -> Any:
         """Take the next item; None when the generator is done with the queue."""
         with self._moving:
-            while not queue:
-                if self._abandoned.is_set():
-                    return None
+            while not queue and not self._abandoned.is_set():
                 came.wait(_IDLE_S)
-            if self._abandoned.is_set():
+            return self._next(queue)
+
+    def _next(self, queue: deque[Any]) -> Any:
+        """Take the next item, if there is one; None also when the generator is done with it."""
+        with self._moving:
+            if not queue or self._abandoned.is_set():
                 return None
             self._in_hand += 1
             item = queue.popleft()

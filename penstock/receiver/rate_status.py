@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
+from penstock.event_loop import EventLoop
 from penstock.receiver.block_generator import BlockGenerator, RateUsage
-from penstock.threads import OwnedThread
 
 REPORT_INTERVAL_S = 0.25
 """How often the driver is told how the rate is used, if that has changed. A budget that several
@@ -44,21 +45,25 @@ class RateStatus:
     driver says when it goes on. A pause and a resume that knew nothing of it do not end it.
 
     `_lock` guards the generator, the version and the rates, and orders their changes; `_holds` only
-    is set without it. One thread, ``penstock-rate-status-<streamId>``, reports; `stop` joins it.
+    is set without it. What is reported belongs to the thread of `loop`, which others may use, too.
 
     Args:
-        stream_id: The stream.
+        loop: Reports; its owner stops it after this.
         report: Tells the driver: what was read, the version of the rates in force before it, and
             whether the receiver has paused itself, which the driver takes over.
+        on_error: Told, in that thread, of what ended the reports.
         interval_s: How often, in seconds.
     """
 
     def __init__(
         self,
-        stream_id: int,
+        loop: EventLoop,
         report: Callable[[RateUsage, int, bool], None],
+        on_error: Callable[[BaseException], None],
         interval_s: float = REPORT_INTERVAL_S,
     ) -> None:
+        self._loop = loop
+        self._on_error = on_error
         self._report = report
         self._interval_s = interval_s
         self._lock = threading.Lock()
@@ -69,9 +74,11 @@ class RateStatus:
         self._is_paused = False
         self._holds = False
         self._held_version: int | None = None
-        self._due = threading.Event()
-        self._stopped = threading.Event()
-        self._thread = OwnedThread(self._run, f"rate-status-{stream_id}")
+        self._is_stopped = False
+        self._due_s = 0.0
+        self._piped_s, self._is_empty = -math.inf, False
+        self._told: tuple[RateUsage, int, bool] | None = None
+        self._piped: tuple[RateUsage, int, bool] | None = None
 
     def start(self, generator: BlockGenerator) -> None:
         """Set the rates that are known by now, and begin to report."""
@@ -79,8 +86,8 @@ class RateStatus:
             self._generator = generator
             if self._version:
                 self._apply(generator)
-        generator.woken = self._due.set
-        self._thread.start()
+        generator.woken = self._look_now
+        self._look_now()
 
     def update(
         self,
@@ -112,7 +119,7 @@ class RateStatus:
             self._is_paused = is_paused
             if self._generator is not None:
                 self._apply(self._generator)
-        self._due.set()
+        self._look_now()
 
     def hold(self) -> None:
         """Let nothing pass until the driver, which hears of it, takes it over and resumes.
@@ -123,14 +130,12 @@ class RateStatus:
         if self._generator is not None:
             self._generator.pause()
         # Again, for rates may just have been set; and the driver is told.
-        self._due.set()
+        self._look_now()
 
     def stop(self, timeout_s: float) -> None:
         """Report no more."""
-        self._stopped.set()
-        self._due.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        self._is_stopped = True
+        self._loop.drain(timeout_s)
 
     def _begin_hold(self) -> None:
         if self._holds:
@@ -142,43 +147,55 @@ class RateStatus:
         generator.update_rate(self._records_per_second, is_paused=is_paused)
         generator.update_byte_rate(self._bytes_per_second)
 
-    def _run(self) -> None:
-        piped_s, is_empty = -math.inf, False
-        told: tuple[RateUsage, int, bool] | None = None
-        piped: tuple[RateUsage, int, bool] | None = None
-        while not self._stopped.is_set():
-            self._due.clear()
-            generator = self._generator
-            assert generator is not None
-            rests = is_empty and generator.is_resting
-            # Not quite an interval: the pauses between reports do not divide it.
-            interval_s = (REST_INTERVAL_S if rests else PIPE_INTERVAL_S) - self._interval_s / 2
-            with_pipe = time.monotonic() >= piped_s + interval_s
-            if with_pipe:
-                piped_s = time.monotonic()
-            with self._lock:
-                self._begin_hold()
-                version = self._version
-                is_held = self._held_version is not None
-                if is_held:
-                    self._apply(generator)
-            # A disk may hang that is asked for its free space: whoever sets a rate does not wait
-            # for that. A newer version than this one is reported next.
-            usage = generator.read_rate_usage(with_pipe=with_pipe)
-            news = (replace(usage, pipe=None), version, is_held)
-            is_same = news == told
-            if (pipe := usage.pipe) is not None:
-                # The one before shows what came until then, and this one that nothing comes.
-                on_way = pipe.open_records or pipe.queued_blocks or pipe.stored_blocks
-                is_empty = news == piped and not on_way
-                piped = news
-            elif not is_same:
-                is_empty = False
-            if with_pipe or not is_same:
-                self._report(usage, version, is_held)
-                told = news
-            left_s = self._interval_s
-            if is_same and generator.is_resting:
-                interval_s = REST_INTERVAL_S if is_empty else PIPE_INTERVAL_S
-                left_s = max(left_s, piped_s + interval_s - time.monotonic())
-            self._due.wait(left_s)
+    def _look_now(self) -> None:
+        self._loop.post(partial(self._look, at_once=True))
+
+    def _look(self, *, at_once: bool = False) -> None:
+        """Report if it is time; and again when it is time again."""
+        generator = self._generator
+        if self._is_stopped or generator is None:
+            return
+        if not at_once and time.monotonic() < self._due_s:
+            return  # It was reported meanwhile, and another look is to come.
+        try:
+            left_s = self._report_news(generator)
+        except BaseException as error:  # noqa: BLE001  # travels to the owner
+            self._is_stopped = True
+            self._on_error(error)
+            return
+        self._due_s = time.monotonic() + left_s
+        self._loop.post_later(left_s, self._look)
+
+    def _report_news(self, generator: BlockGenerator) -> float:
+        """Report what is new; return how many seconds later to look again."""
+        rests = self._is_empty and generator.is_resting
+        # Not quite an interval: the pauses between reports do not divide it.
+        interval_s = (REST_INTERVAL_S if rests else PIPE_INTERVAL_S) - self._interval_s / 2
+        with_pipe = time.monotonic() >= self._piped_s + interval_s
+        if with_pipe:
+            self._piped_s = time.monotonic()
+        with self._lock:
+            self._begin_hold()
+            version = self._version
+            is_held = self._held_version is not None
+            if is_held:
+                self._apply(generator)
+        # A disk may hang that is asked for its free space: whoever sets a rate does not wait
+        # for that. A newer version than this one is reported next.
+        usage = generator.read_rate_usage(with_pipe=with_pipe)
+        news = (replace(usage, pipe=None), version, is_held)
+        is_same = news == self._told
+        if (pipe := usage.pipe) is not None:
+            # The one before shows what came until then, and this one that nothing comes.
+            on_way = pipe.open_records or pipe.queued_blocks or pipe.stored_blocks
+            self._is_empty = news == self._piped and not on_way
+            self._piped = news
+        elif not is_same:
+            self._is_empty = False
+        if with_pipe or not is_same:
+            self._report(usage, version, is_held)
+            self._told = news
+        if not (is_same and generator.is_resting):
+            return self._interval_s
+        interval_s = REST_INTERVAL_S if self._is_empty else PIPE_INTERVAL_S
+        return max(self._interval_s, self._piped_s + interval_s - time.monotonic())

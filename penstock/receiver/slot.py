@@ -24,6 +24,10 @@ tracker. It tells whose receivers it runs, is sent the attempts to start, runs e
 `run_receiver` in a thread and says how it ended. The driver's half is `penstock.tracker._slots`,
 behind which nothing knows that receivers share a task.
 
+A receiver has two threads of ours there: its supervisor's, in which `run_receiver` runs, and one
+that moves its blocks (``one_thread`` of `penstock.receiver.block_generator`). The rest are for all
+receivers of the process (`penstock.receiver.shared_threads`).
+
 Life of a slot process: forked with its streams → registered, with what the process before it died
 of, whose attempts fail by that → attempts, one at a time for each stream → told to end when none of
 the slot's receivers has another start. It tells its keeper, through a pipe, who called `os._exit`,
@@ -45,7 +49,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -54,11 +58,13 @@ from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.launch import ReceiverLaunch
+from penstock.receiver.shared_threads import SharedThreads
+from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.task import LOOK_S, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
 from penstock.threads import OwnedThread
 from penstock.wal import has_used_objects, is_on_hdfs
-from penstock.wire import AskTimeoutError, Client, ClientLoop, WireError
+from penstock.wire import AskTimeoutError, Client, WireError
 from penstock.wire.messages import (
     AttemptEnded,
     Message,
@@ -75,9 +81,6 @@ _TEXT_LIMIT = 16_000
 
 _LEFT_S = 1.0
 """How long an author's threads may take to end after their attempt."""
-
-_IDLE_S = 60.0
-"""How often an attempt looks whether its executor exists: the process does so every `LOOK_S`."""
 
 _STARTS = 4
 """How many receivers of a process start at a time: a driver with many processes has to keep up."""
@@ -295,12 +298,12 @@ class _SlotProcess:
         self._lock = threading.Lock()
         self._streams = list(streams)
         self._attempts: dict[int, str] = {}  # the newest of each stream
-        self._running: set[str] = set()
+        self._running: dict[str, tuple[int, ReceiverSupervisor | None]] = {}  # until it is told
         self._logs = ProcessLogs()
         self._over = threading.Event()
         self._lost: WireError | None = None
         self.failure: BaseException | None = None
-        self._loop = ClientLoop(f"receiver-slot-{launch.number}")
+        self._threads = SharedThreads(f"slot-{launch.number}")
         self._starting = threading.Semaphore(_STARTS)
         one = next(iter(launch.launches.values()))
         self._client = Client(
@@ -311,7 +314,7 @@ class _SlotProcess:
             on_closed=self._on_closed,
             name=f"receiver-slot-{launch.number}",
             options=one.wire_options,
-            loop=self._loop,
+            loop=self._threads.connections,
         )
 
     def _say(self, word: str, stream: int = -1, text: str = "") -> None:
@@ -323,7 +326,7 @@ class _SlotProcess:
         _forget_sockets()
         mark_new_threads()
         self._tell_of_exits()
-        self._loop.start()
+        self._threads.start()
         self._client.connect()
         self._take(self._client.ask(self._registration()))
         while not self._over.wait(LOOK_S):
@@ -332,6 +335,7 @@ class _SlotProcess:
                 raise self._lost
             if os.getppid() != self._keeper:
                 return
+            self._give_up_hanging()
         if self.failure is not None:
             raise self.failure
         self._say("end")
@@ -367,12 +371,13 @@ class _SlotProcess:
             if stream_id not in self._streams or self._attempts.get(stream_id) == attempt:
                 return
             self._attempts[stream_id] = attempt
-            self._running.add(attempt)
-        thread = OwnedThread(
-            partial(self._run_attempt, stream_id, attempt),
-            f"receiver-task-{stream_id}",
-            on_error=self._fail,
+            self._running[attempt] = stream_id, None
+        self._begin(
+            stream_id, partial(self._run_attempt, stream_id, attempt), f"supervisor-{stream_id}"
         )
+
+    def _begin(self, stream_id: int, work: Callable[[], None], name: str) -> None:
+        thread = OwnedThread(work, name, on_error=self._fail)
         mark(thread, stream_id)
         try:
             thread.start()
@@ -387,9 +392,9 @@ class _SlotProcess:
     def _run_attempt(self, stream_id: int, attempt: str) -> None:
         error = ""
         try:
-            with contextlib.ExitStack() as stack:
+            with contextlib.ExitStack() as stack, contextlib.ExitStack() as starting:
                 launch = replace(
-                    self._launch.launches[stream_id], attempt=attempt, client_loop=self._loop
+                    self._launch.launches[stream_id], attempt=attempt, threads=self._threads
                 )
                 settings = launch.settings
                 # On HDFS a segment is read once it is closed; a function's blocks wait for no one.
@@ -398,20 +403,45 @@ class _SlotProcess:
                     interval_s = settings.block_interval_ms / 1000
                     log = stack.enter_context(self._logs.use(launch.logs.root, interval_s))
                     launch = replace(launch, process_log=log)
-                run_receiver(launch, starting=self._starting, look_s=_IDLE_S)
+
+                def watch(supervisor: ReceiverSupervisor) -> None:
+                    with self._lock:
+                        self._running[attempt] = stream_id, supervisor
+                    starting.enter_context(self._starting)
+
+                run_receiver(launch, on_registered=starting.close, watch=watch)
         except BaseException:  # noqa: BLE001 - the driver hears of it
             error = traceback.format_exc()[-_TEXT_LIMIT:]
-        try:
-            if error and (left := _threads_of(stream_id)):
-                with self._lock:
-                    self._streams.remove(stream_id)
-                why = f"it left {', '.join(left)} behind, so it starts in a process of its own"
-                self._say("move", stream_id, f"{error.rstrip()} ({why})")
-                return
-            self._tell_end(AttemptEnded(self._launch.number, stream_id, attempt, encodable(error)))
-        finally:
+        with self._lock:
+            is_given_up = self._running.pop(attempt, None) is None
+        if not is_given_up:
+            self._end(stream_id, attempt, error)
+
+    def _give_up_hanging(self) -> None:
+        """Leave attempts behind that were to end and hang."""
+        with self._lock:
+            running = list(self._running.items())
+        for attempt, (stream_id, supervisor) in running:
+            left_s = None if supervisor is None else supervisor.seconds_to_end()
+            if supervisor is None or left_s is None or left_s > 0:
+                continue
             with self._lock:
-                self._running.discard(attempt)
+                if self._running.pop(attempt, None) is None:
+                    continue
+            report = supervisor.give_up()
+            error = str(ReceiverFailedError(stream_id, report.kind, report.message))
+            end = partial(self._end, stream_id, attempt, error)
+            self._begin(stream_id, end, f"given-up-{stream_id}")
+
+    def _end(self, stream_id: int, attempt: str, error: str) -> None:
+        """Tell how an attempt has ended."""
+        if error and (left := _threads_of(stream_id)):
+            with self._lock:
+                self._streams.remove(stream_id)
+            why = f"it left {', '.join(left)} behind, so it starts in a process of its own"
+            self._say("move", stream_id, f"{error.rstrip()} ({why})")
+            return
+        self._tell_end(AttemptEnded(self._launch.number, stream_id, attempt, encodable(error)))
 
     def _tell_end(self, message: AttemptEnded) -> None:
         while True:

@@ -85,7 +85,8 @@ class ReceiverSupervisor:
     order; anyone who calls `stop`, `restart` or `report_error` only leaves a request, so these may
     be called from any thread, the receiver's own among them. `onStart` and `onStop` run in
     threads of their own and are waited for with a bound. What the driver releases goes in another
-    thread (``penstock-release-<streamId>``): a stop, too, may wait for memory.
+    thread (``penstock-release-<streamId>``): a stop, too, may wait for memory. That one, and the
+    one that reports (``penstock-rate-status-<streamId>``), it may share with others.
 
     The order of a stop is what I10 needs: what was stored with an acknowledgement is made durable
     and acknowledged while its source is open, the state changes, `onStop` runs while `store` still
@@ -103,6 +104,7 @@ class ReceiverSupervisor:
         registration: RegisterReceiver,
         launch: ReceiverLaunch,
         start_block_server: Callable[[], None],
+        on_registered: Callable[[], None] = lambda: None,
     ) -> None:
         """Make a supervisor; `start` runs it.
 
@@ -111,12 +113,14 @@ class ReceiverSupervisor:
             registration: What is told to the tracker at each start.
             launch: Makes the block store and the generator; its settings say how long to wait.
             start_block_server: Makes sure that this host's block server runs; may be called again.
+            on_registered: Called each time when the driver has answered a registration.
         """
         self.stream_id = registration.stream_id
         self._receiver = receiver
         self._host = registration.host
         self._launch = launch
         self._start_block_server = start_block_server
+        self._on_registered = on_registered
         settings = launch.settings
         self._restart_delay_ms = settings.receiver_restart_delay_ms
         self._failures = Failures(
@@ -128,9 +132,17 @@ class ReceiverSupervisor:
         self._clock: Clock = SystemClock()
         self._tracker = TrackerClient(registration)
         self._attempt = AttemptState(self.stream_id)
-        self._has_registered = threading.Event()
+        threads = launch.threads
+        if threads is None:
+            self._reporting = EventLoop(f"rate-status-{self.stream_id}", self._thread_failed)
+            self._releasing = EventLoop(f"release-{self.stream_id}", self._on_release_failed)
+        else:
+            self._reporting, self._releasing = threads.reporting, threads.releasing
         self._rate_status = RateStatus(
-            self.stream_id, self._report_rate_status, launch.report_interval_s
+            self._reporting,
+            self._report_rate_status,
+            self._thread_failed,
+            launch.report_interval_s,
         )
         self._author: Author | None = None
         self._door: StoreDoor | None = None
@@ -139,9 +151,8 @@ class ReceiverSupervisor:
         self._generator: BlockGenerator | None = None
         self._helpers: list[UserCall] = []
         self._server_help: UserCall | None = None
-        self._releasing = EventLoop(f"release-{self.stream_id}", self._on_release_failed)
         self._on_stop_by_s = 0.0
-        self._thread = OwnedThread(self._run, f"supervisor-{self.stream_id}")
+        self._thread: threading.Thread = OwnedThread(self._run, f"supervisor-{self.stream_id}")
         receiver.streamId = self.stream_id
 
     # -- from any thread -------------------------------------------------------------------------
@@ -150,9 +161,10 @@ class ReceiverSupervisor:
         """Begin. Returns at once; what goes wrong is in the `ExitReport`."""
         self._thread.start()
 
-    def await_registration(self) -> None:
-        """Wait until it has registered for the first time, or has ended: for a bounded time."""
-        self._has_registered.wait(2 * self._bounds.ask_s)
+    def run(self) -> ExitReport:
+        """Run in the caller's thread, in place of `start`; return how it ended."""
+        self._thread = threading.current_thread()
+        return self._run()
 
     def await_stop(self, timeout_s: float) -> bool:
         """Wait until the attempt is to end, or has; return whether it is."""
@@ -279,18 +291,16 @@ class ReceiverSupervisor:
 
     # -- the supervisor's thread -----------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _run(self) -> ExitReport:
         try:
             self._open()
             if self._register():
-                self._has_registered.set()
                 self._start_receiver()
                 while self._wait_for(lambda: self._attempt.restart is not None):
                     if not self._restart_receiver():
                         break
         except BaseException as error:  # noqa: BLE001 - the driver hears of it, all is closed
             self._fail(f"Error starting receiver {self.stream_id}", error)
-        self._has_registered.set()
         exit_report = self._attempt.stop or ExitReport(ExitKind.FAILED, "it ended without a reason")
         try:
             exit_report = self._close(exit_report)
@@ -300,6 +310,7 @@ class ReceiverSupervisor:
             )
         finally:
             self._attempt.become_ended(exit_report)
+        return exit_report
 
     def _open(self) -> None:
         self._tracker.connect(
@@ -309,7 +320,9 @@ class ReceiverSupervisor:
             on_closed=self._on_driver_lost,
         )
         self._ensure_block_server()
-        self._releasing.start()
+        if self._launch.threads is None:
+            self._releasing.start()
+            self._reporting.start()
 
     def _ensure_block_server(self) -> None:
         """Start it without waiting: blocks can be stored, and read on this host, without it.
@@ -358,6 +371,7 @@ class ReceiverSupervisor:
                 )
             return False
         answer = future.result()
+        self._on_registered()
         if isinstance(answer, Refused):
             self._tracker.was_refused()
             text = (
@@ -576,7 +590,12 @@ class ReceiverSupervisor:
         self._tracker.report_exit(exit_report, self._bounds.ask_s)
         for helper in self._helpers:
             helper.join(self._bounds.abandon_s)
-        if not self._releasing.stop(self._bounds.abandon_s):
+        if self._launch.threads is None:
+            is_released = self._releasing.stop(self._bounds.abandon_s)
+            self._reporting.stop(self._bounds.abandon_s)
+        else:
+            is_released = self._releasing.drain(self._bounds.abandon_s)
+        if not is_released:
             self.report_error(
                 f"The release of old blocks of receiver {self.stream_id} hangs and was left "
                 f"behind; it stands at {blocked_at(self._releasing.thread, frames=5)}"
@@ -675,8 +694,11 @@ class ReceiverSupervisor:
 
     def _release(self, message: CleanupOldBlocks) -> None:
         """Free what the driver has released."""
-        if self._storage is not None:
-            self._storage.release(message.block_ids, message.segments)
+        try:
+            if self._storage is not None:
+                self._storage.release(message.block_ids, message.segments)
+        except BaseException as error:  # noqa: BLE001 - the receiver goes on; the driver knows
+            self._on_release_failed(error)
 
     def _fail(self, text: str, error: BaseException) -> None:
         """Let `error` end the attempt; a bad setting or position ends it for good."""
@@ -710,6 +732,9 @@ class ReceiverSupervisor:
     def _on_release_failed(self, error: BaseException) -> None:
         # The receiver goes on; the driver knows.
         self.report_error(f"CleanupOldBlocks failed on receiver {self.stream_id}", error)
+
+    def _thread_failed(self, error: BaseException) -> None:
+        self.thread_died(threading.current_thread(), error)
 
     def _fail_with(self, text: str) -> None:
         self.report_error(text)

@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 from penstock.blockstore import launch as block_server
@@ -160,16 +159,18 @@ def run_receiver(
     launch: ReceiverLaunch,
     *,
     ensure_block_server: Callable[[ReceiverLaunch], None] = start_block_server,
-    starting: AbstractContextManager[object] | None = None,
-    look_s: float = LOOK_S,
+    on_registered: Callable[[], None] = lambda: None,
+    watch: Callable[[ReceiverSupervisor], None] | None = None,
 ) -> None:
     """Run one attempt of a receiver until it ends.
 
     Args:
         launch: What to run.
         ensure_block_server: Makes sure that this host's block server runs.
-        starting: Entered until it is registered, or has ended before.
-        look_s: How often it is checked that the executor still exists.
+        on_registered: Called when the driver has answered a registration.
+        watch: Takes the attempt, and gives it up if it hangs when it is to end; then it needs no
+            second thread for that. None: this is seen to here, and that it does not outlive its
+            executor.
 
     Returns when the receiver has ended for good: stopped by the driver, its source ended, refused
     by the driver (which is stopping or has a newer attempt), or it can never be started (then the
@@ -190,14 +191,14 @@ def run_receiver(
         _registration(launch, receiver._receiver_type(), host, executor),
         launch,
         lambda: ensure_block_server(launch),
+        on_registered,
     )
     with UncaughtErrors(supervisor.thread_died, launch.stream_id):
-        # Before it is heard of: from then on its executor may be killed.
-        parent = os.getppid()
-        with starting or nullcontext():
-            supervisor.start()
-            supervisor.await_registration()
-        exit_report = _await_end(supervisor, parent, look_s)
+        if watch is None:
+            exit_report = _await_end(supervisor)
+        else:
+            watch(supervisor)
+            exit_report = supervisor.run()
     logger.info("receiver %d %s: %s", launch.stream_id, exit_report.kind.value, exit_report.message)
     if not exit_report.kind.is_for_good:
         raise ReceiverFailedError(
@@ -205,13 +206,16 @@ def run_receiver(
         ) from exit_report.error
 
 
-def _await_end(supervisor: ReceiverSupervisor, parent: int, look_s: float) -> ExitReport:
-    """Wait for the end, and see to it that there is one: whatever hangs, the process is to end.
+def _await_end(supervisor: ReceiverSupervisor) -> ExitReport:
+    """Start it and wait for the end, and see to it that there is one: whatever hangs, it ends.
 
-    It does not outlive its executor, the process `parent`, either.
+    It does not outlive its executor, which is the parent of this process, either.
     """
+    # Before it is heard of: from then on its executor may be killed.
+    parent = os.getppid()
+    supervisor.start()
     watchdog = Watchdog()
-    while not supervisor.await_stop(look_s) and os.getppid() == parent:
+    while not supervisor.await_stop(LOOK_S) and os.getppid() == parent:
         pass
     while (exit_report := supervisor.await_termination(LOOK_S)) is None:
         if os.getppid() != parent:

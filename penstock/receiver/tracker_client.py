@@ -77,7 +77,7 @@ class TrackerClient:
             on_closed=on_closed,
             name=f"receiver-{launch.stream_id}",
             options=launch.wire_options,
-            loop=launch.client_loop,
+            loop=None if launch.threads is None else launch.threads.connections,
         )
         connection.connect()
         with self._lock:

@@ -103,6 +103,7 @@ class Bench:
         clock: ManualClock | None = None,
         validate: Any = None,
         seals_early: bool = False,
+        one_thread: bool = False,
         **store_options: Any,
     ) -> None:
         attempt = uuid.uuid4().hex
@@ -134,6 +135,7 @@ class Bench:
                 report_bytes=report_bytes,
                 validate=validate,
                 seals_early=seals_early,
+                one_thread=one_thread and not seals_early,
             ),
             on_error=lambda message, error: self.errors.append((message, error)),
             clock=clock,
@@ -145,12 +147,13 @@ class Bench:
         return self.driver.records()
 
 
-@pytest.fixture
-def make(tmp_path):
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["3", "1"])
+def make(tmp_path, request):
+    """What makes a generator, with three threads or with one."""
     made: list[Bench] = []
 
     def make_bench(**options: Any) -> Bench:
-        bench = Bench(tmp_path, **options)
+        bench = Bench(tmp_path, **{"one_thread": request.param, **options})
         made.append(bench)
         return bench
 
@@ -477,8 +480,7 @@ def test_stop_ensures_correct_shutdown(make):
     assert not any(
         thread.name.endswith("-0")
         for thread in threading.enumerate()
-        if thread.is_alive()
-        and thread.name.startswith(("penstock-tick", "penstock-push", "penstock-report"))
+        if thread.is_alive() and thread.name.startswith(("penstock-tick", *PIPELINE_THREADS))
     )
 
 
@@ -647,7 +649,7 @@ def test_what_waits_is_bounded_when_the_driver_stands_still_I7(make):
 
 
 def test_a_block_that_waits_for_room_behind_the_log_is_waited_for_I10(make):
-    bench = make(queue_size=1)
+    bench = make(queue_size=1, one_thread=False)
     bench.driver.open.clear()
     for number in range(3):
         bench.generator.store(str(number))
@@ -1184,9 +1186,11 @@ def test_an_error_that_cannot_pass_is_not_retried_and_who_waits_is_told(make, mo
     assert died == [error], "the thread's owner hears of it"
 
 
+PIPELINE_THREADS = ("penstock-push-", "penstock-report-", "penstock-move-")
+
+
 def pipeline_threads() -> list[threading.Thread]:
-    names = ("penstock-push-", "penstock-report-")
-    return [thread for thread in threading.enumerate() if thread.name.startswith(names)]
+    return [each for each in threading.enumerate() if each.name.startswith(PIPELINE_THREADS)]
 
 
 def test_what_goes_on_failing_is_not_tried_any_more_when_the_receiver_has_ended(make):
@@ -1438,7 +1442,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_who_waits_for_the_queue_or_for_durability_is_told_what_holds_it_up(make):
-    bench = make(queue_size=1)
+    bench = make(queue_size=1, one_thread=False)
     bench.driver.open.clear()
     wholes = [threading.Thread(target=bench.generator.store, args=([b"a"],)) for _ in range(6)]
     for thread in wholes:

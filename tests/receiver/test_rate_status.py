@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from penstock.event_loop import EventLoop
 from penstock.receiver import ReceiverStoppedError, rate_status
 from penstock.receiver.block_generator import RateUsage
 from penstock.receiver.rate_status import RateStatus, report_interval_s
@@ -260,6 +261,26 @@ class Gate:
         pass
 
 
+Start = Callable[[Any, Callable[[RateUsage, int, bool], None]], RateStatus]
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    """What starts the reports of a generator, all of a test in one thread."""
+    errors: list[BaseException] = []
+    loop = EventLoop("test-rate-status", errors.append)
+    loop.start()
+
+    def start(generator: Any, report: Callable[[RateUsage, int, bool], None]) -> RateStatus:
+        status = RateStatus(loop, report, errors.append)
+        status.start(generator)
+        return status
+
+    yield start
+    assert loop.stop(WAIT_S)
+    assert errors == []
+
+
 class RestingGenerator(Gate):
     """Nothing comes to it until it is woken."""
 
@@ -276,13 +297,12 @@ class RestingGenerator(Gate):
 
 
 def test_a_generator_that_rests_is_looked_at_again_when_it_is_woken(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, started: Start
 ) -> None:
     monkeypatch.setattr(rate_status, "PIPE_INTERVAL_S", 3600.0)
     generator: Any = RestingGenerator()
     told: queue.Queue[int] = queue.Queue()
-    status = RateStatus(0, lambda usage, version, is_held: told.put(usage.records))
-    status.start(generator)
+    status = started(generator, lambda usage, version, is_held: told.put(usage.records))
     for records in range(3):
         assert told.get(timeout=WAIT_S) == records
         # One look that finds something, one that finds the same.
@@ -304,14 +324,13 @@ class EmptyingGenerator(RestingGenerator):
 
 
 def test_one_with_nothing_on_its_way_is_told_of_more_rarely(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, started: Start
 ) -> None:
     monkeypatch.setattr(rate_status, "PIPE_INTERVAL_S", 0.0)
     monkeypatch.setattr(rate_status, "REST_INTERVAL_S", 3600.0)
     generator: Any = EmptyingGenerator()
     told: queue.Queue[RateUsage] = queue.Queue()
-    status = RateStatus(0, lambda usage, version, is_held: told.put(usage))
-    status.start(generator)
+    status = started(generator, lambda usage, version, is_held: told.put(usage))
     try:
         for _ in range(3):
             assert told.get(timeout=WAIT_S).pipe == PipeReading(stored_blocks=1)
@@ -338,13 +357,11 @@ def test_one_with_nothing_on_its_way_is_told_of_more_rarely(
 class Held:
     """An attempt that has paused itself, and the last that the driver was told of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, started: Start) -> None:
         self.gate = Gate()
         self.told: list[tuple[int, bool]] = []
         self.changed = threading.Condition()
-        self.status = RateStatus(0, self.report)
-        generator: Any = self.gate
-        self.status.start(generator)
+        self.status = started(self.gate, self.report)
         self.update(1)
         self.status.hold()
         self.wait_for(1, True)
@@ -364,8 +381,8 @@ class Held:
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
-    made = Held()
+def held(started: Start) -> Iterator[Held]:
+    made = Held(started)
     yield made
     made.status.stop(WAIT_S)
 
@@ -443,7 +460,9 @@ class HangingGenerator:
         pass
 
 
-def test_a_new_rate_holds_at_once_while_a_disk_hangs_and_is_reported_after_it() -> None:
+def test_a_new_rate_holds_at_once_while_a_disk_hangs_and_is_reported_after_it(
+    started: Start,
+) -> None:
     generator: Any = HangingGenerator()
     told: list[int] = []
     is_told = threading.Event()
@@ -453,8 +472,7 @@ def test_a_new_rate_holds_at_once_while_a_disk_hangs_and_is_reported_after_it() 
         if version == 7:
             is_told.set()
 
-    status = RateStatus(0, report)
-    status.start(generator)
+    status = started(generator, report)
     assert generator.is_asked.wait(WAIT_S)
     setting = threading.Thread(target=status.update, args=(5.0, None, 7), daemon=True)
     setting.start()

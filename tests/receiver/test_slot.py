@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import StorageLevel
 
-from penstock.receiver.exit_report import ReceiverFailedError
-from penstock.receiver.slot import SlotLaunch, _how, run_slot
+from penstock.receiver import ReceiverLaunch
+from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
+from penstock.receiver.slot import SlotLaunch, _how, _SlotProcess, run_slot
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
+    AddBlock,
     AttemptEnded,
     Message,
     RegisterReceiver,
@@ -30,7 +36,7 @@ from tests.receiver.running import WAIT_S, Tracker, make_launch
 from tests.system.leftovers import await_that, is_running
 
 MODULE = """
-import os, signal, threading
+import os, signal, threading, time
 from penstock.receiver import Receiver
 
 class Plain(Receiver):
@@ -58,6 +64,34 @@ class Kills(InThread):
 class Fails(InThread):
     def run(self): raise ValueError("no such thing")
 
+class Names(InThread):
+    def run(self):
+        while not self.isStopped():
+            self.reportError(" ".join(each.name for each in threading.enumerate()))
+            time.sleep(0.1)
+
+class Counts(InThread):
+    def run(self):
+        while not self.isStopped():
+            self.store(b"counted")
+            time.sleep(0.01)
+
+class Fills(InThread):
+    def run(self):
+        while True:
+            self.store(b"x" * 8000)
+
+class AckHangs(Fills):
+    def run(self):
+        self.store(b"x", ack=threading.Event().wait)
+        super().run()
+
+class StartHangs(Plain):
+    def onStart(self): threading.Event().wait()
+
+class Unpickled(Plain):
+    def __setstate__(self, state): threading.Event().wait()
+
 class Stays(InThread):
     def run(self):
         self.stop("it has had enough")
@@ -66,16 +100,27 @@ class Stays(InThread):
 
 
 class SlotTracker(Tracker):
-    """Keeps the processes of a slot, by their numbers."""
+    """Keeps the processes of a slot, by their numbers, and the receivers by their streams.
+
+    Attributes:
+        unanswered: A stream whose blocks get no answer.
+    """
 
     def __init__(self) -> None:
         self.processes: dict[int, Peer] = {}
+        self.receivers: dict[int, Peer] = {}
+        self.unanswered = -1
         super().__init__()
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         if isinstance(message, RegisterSlot):
             with self.changed:
                 self.processes[message.process] = peer
+        if isinstance(message, RegisterReceiver):
+            with self.changed:
+                self.receivers[message.stream_id] = peer
+        if isinstance(message, AddBlock) and message.stream_id == self.unanswered:
+            return None
         return super().on_message(peer, message)
 
     def process(self, number: int) -> Peer:
@@ -99,12 +144,18 @@ class Slot:
     """A slot's keeper in a process of its own, and its processes as they registered."""
 
     def __init__(
-        self, tracker: SlotTracker, folder: Path, *kinds: str, lease_s: float = 60.0
+        self,
+        tracker: SlotTracker,
+        folder: Path,
+        *kinds: str,
+        lease_s: float = 60.0,
+        level: StorageLevel = StorageLevel.MEMORY_AND_DISK,
     ) -> None:
         (folder / "authors.py").write_text(MODULE)
         self.tracker = tracker
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.getcwd()}"}
         launches = {}
+        storage_level = ReceiverLaunch.storage_level_tuple(level)
         for stream_id, kind in enumerate(kinds):
             pickled = (
                 "import authors, pickle, sys\n"
@@ -119,7 +170,7 @@ class Slot:
             ).stdout
             settings = replace(SETTINGS, memory_dir=str(folder), block_server_lease_s=lease_s)
             launch = make_launch(receiver, tracker, folder, settings)
-            launches[stream_id] = replace(launch, stream_id=stream_id)
+            launches[stream_id] = replace(launch, stream_id=stream_id, storage_level=storage_level)
         launch = SlotLaunch(5, "t" * 32, launches, [tuple(launches)])
         (folder / "launch").write_bytes(pickle.dumps(launch))
         script = (
@@ -172,8 +223,8 @@ def tracker() -> Iterator[SlotTracker]:
 def slot(tracker: SlotTracker, tmp_path: Path) -> Iterator[MakeSlot]:
     made: list[Slot] = []
 
-    def make(*kinds: str, lease_s: float = 60.0) -> Slot:
-        made.append(Slot(tracker, tmp_path, *kinds, lease_s=lease_s))
+    def make(*kinds: str, **options: Any) -> Slot:
+        made.append(Slot(tracker, tmp_path, *kinds, **options))
         return made[-1]
 
     yield make
@@ -205,6 +256,89 @@ def test_a_receiver_fails_and_starts_again_alone(slot: MakeSlot, tracker: SlotTr
     peer.send(StopReceiver())
     assert shared.keeper.wait(WAIT_S) == 0
     assert shared.registered(1) == [RegisterSlot(5, "t" * 32, 1, (0, 1, 2))]
+
+
+def test_a_receiver_has_two_threads_of_ours_and_the_rest_are_for_all(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot(*["Names"] * 5)
+    shared.start(tracker.process(1), *range(5))
+    expected = ["MainThread", *["author"] * 5]
+    expected += [f"penstock-{name}-slot-5" for name in ("receiver", "release", "rate-status")]
+    expected += [f"penstock-{name}-{one}" for name in ("supervisor", "move") for one in range(5)]
+    tracker.wait_for(
+        lambda: any(
+            sorted(one.message.split()) == sorted(expected) for one in tracker.of(ReportError)
+        )
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "stuck", ["AckHangs", "Fills", "without an answer", "StartHangs", "Unpickled"]
+)
+def test_a_receiver_that_is_stuck_stops_no_neighbour(
+    slot: MakeSlot, tracker: SlotTracker, stuck: str
+) -> None:
+    """In its acknowledgement, for want of memory or of the driver, or in its own start."""
+    level = StorageLevel.MEMORY_ONLY if stuck == "Fills" else StorageLevel.MEMORY_AND_DISK
+    kind = "Fills" if stuck == "without an answer" else stuck
+    # More than start at a time.
+    shared = slot(*[kind] * 5, "Counts", level=level)
+    peer = tracker.process(1)
+    tracker.unanswered = 0 if stuck == "without an answer" else -1
+    shared.start(peer, *range(5))
+    if kind in ("AckHangs", "Fills"):
+        # What it waits for is told all the same.
+        tracker.wait_for(
+            lambda: any(
+                one.stream_id == 0 and one.queue_fill == 1.0 for one in tracker.rate_reports[-20:]
+            )
+        )
+    attempts = shared.start(peer, 5)
+
+    def has_stored(blocks: int) -> bool:
+        return sum(one.stream_id == 5 for one in tracker.blocks) >= blocks
+
+    tracker.wait_for(lambda: has_stored(20))
+    tracker.wait_for(lambda: any(one.stream_id == 5 for one in tracker.rate_reports))
+    tracker.receivers[5].send(StopReceiver())
+    ended = AttemptEnded(5, 5, attempts[5], "")
+    tracker.wait_for(lambda: ended in tracker.of(AttemptEnded))
+
+
+def test_an_attempt_that_hangs_at_its_end_is_given_up_and_told_once(
+    tracker: SlotTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = {3: make_launch(b"", tracker, tmp_path, SETTINGS)}
+    process = _SlotProcess(SlotLaunch(0, "t", launches, [(3,)]), 1, [3], "", words=-1, keeper=0)
+    told: queue.Queue[AttemptEnded] = queue.Queue()
+    goes_on, begun = threading.Event(), threading.Event()
+
+    class Hanging:
+        def seconds_to_end(self) -> float:
+            return 0.0
+
+        def give_up(self) -> ExitReport:
+            return ExitReport(ExitKind.FAILED, "it hangs")
+
+    def run(launch: ReceiverLaunch, *, watch: Any, on_registered: Callable[[], None]) -> None:
+        watch(Hanging())
+        begun.set()
+        assert goes_on.wait(WAIT_S)
+
+    monkeypatch.setattr("penstock.receiver.slot.run_receiver", run)
+    monkeypatch.setattr(process, "_tell_end", told.put)
+    process._start(3, "a")
+    assert begun.wait(WAIT_S)
+    process._give_up_hanging()
+    process._give_up_hanging()
+    assert "it hangs" in told.get(timeout=WAIT_S).error
+    (hanging,) = [one for one in threading.enumerate() if one.name == "penstock-supervisor-3"]
+    goes_on.set()
+    hanging.join(WAIT_S)
+    assert told.empty()
+    assert process.failure is None
 
 
 @pytest.mark.slow

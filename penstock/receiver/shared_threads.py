@@ -1,0 +1,42 @@
+"""`SharedThreads`: what the receivers of a process have one thread for, and not one each.
+
+All that runs there is Penstock's own and waits for no single receiver, so that none holds up its
+neighbours: what calls an author's code, or waits for a receiver's queue, has a thread of that one.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.event_loop import EventLoop
+from penstock.wire import ClientLoop
+
+_log = logging.getLogger("penstock.receiver")
+
+
+class SharedThreads:
+    """The threads of a process for all of its receivers; they end with the process.
+
+    Args:
+        name: Of the process, such as ``slot-0``.
+
+    Attributes:
+        connections: Runs their connections with the driver.
+        releasing: Frees what the driver releases.
+        reporting: Tells how their rates are used.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.connections = ClientLoop(f"receiver-{name}")
+        self.releasing = EventLoop(f"release-{name}", _failed)
+        self.reporting = EventLoop(f"rate-status-{name}", _failed)
+
+    def start(self) -> None:
+        """Start them."""
+        for loop in (self.connections, self.releasing, self.reporting):
+            loop.start()
+
+
+def _failed(error: BaseException) -> None:
+    # What is posted there tells its own receiver of what it raises.
+    _log.error("an error of no receiver", exc_info=error)
