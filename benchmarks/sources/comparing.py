@@ -1,13 +1,63 @@
-"""A receiver beside a bare loop of its client: how both are timed, and what is printed."""
+"""A receiver beside a bare loop of its client: how both are timed, and what is printed.
+
+The receiver runs in a process of its own, as in a worker of Spark, and its driver's part in that of
+the benchmark, where the bare loop ran. Python and its imports are there before the time begins.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
 
-from penstock.testing import run_receiver
+from penstock.receiver import ReceiverLaunch, run_receiver
+from penstock.testing.driver import TestDriver
 
 _BOUND_S = 1800.0
+_STOP_S = 60.0
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def running(receiver: object, settings: Mapping[str, object] | None = None) -> Iterator[TestDriver]:
+    """Run a receiver in a process, whose imports are done, until the `with` ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        driver = TestDriver(Path(folder), settings or {})
+        ours, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_attempt, args=(theirs,))
+        process.start()
+        try:
+            ours.send(driver.launch(receiver))
+            ours.recv()
+            ours.send(None)
+            yield driver
+
+            def has_ended(wait_s: float) -> bool:
+                process.join(wait_s)
+                return not process.is_alive()
+
+            driver.stop(has_ended, _STOP_S)
+        finally:
+            process.kill()
+            process.join()
+            driver.close()
+
+
+def _attempt(pipe: Connection) -> None:
+    # Unpickled by `recv`, with the modules that it needs.
+    launch: ReceiverLaunch = pipe.recv()
+    pipe.send(None)
+    pipe.recv()
+    run_receiver(launch, ensure_block_server=lambda launch: None)
+
+
+def wait_for(driver: TestDriver, holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds of what the driver knows."""
+    driver.wait_for(holds, _BOUND_S, what, lambda: False)
 
 
 def received_s(
@@ -20,10 +70,10 @@ def received_s(
         count: How many records its source gives.
         until: Waits for what belongs to it after the last record, such as its acknowledgement.
     """
-    began_s = time.perf_counter()
-    with run_receiver(receiver) as running:
+    with running(receiver) as driver:
+        began_s = time.perf_counter()
         # Not by the records themselves, which would be read back each time.
-        running._wait_for(lambda: running._driver.count >= count, _BOUND_S, "last record")
+        wait_for(driver, lambda: driver.count >= count, "last record")
         until()
         return time.perf_counter() - began_s
 

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import selectors
+import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
 import numpy as np
 from aiohttp import web
 
+from benchmarks.sources.comparing import running, wait_for
 from penstock.receiver import bound_socket
 from penstock.sources.http import HttpReceiver
-from penstock.testing import run_receiver
 
 _SECONDS = 10.0
 _LINE = b'{"id": 123456, "name": "a name of some length", "value": 1.25, "tags": ["a", "b"]}\n'
@@ -43,10 +45,9 @@ def main() -> None:
     for name, body, kind, connections in cases:
         with _bare_server() as port:
             bare = _load(port, body, kind, connections, seconds)
-        receiver = HttpReceiver(0, "127.0.0.1")
-        with run_receiver(receiver, settings=_SETTINGS) as running:
-            (address,) = running.wait_for_addresses()
-            port = int(address.rstrip("/").rpartition(":")[2])
+        with running(HttpReceiver(0, "127.0.0.1"), _SETTINGS) as driver:
+            wait_for(driver, lambda: bool(driver.addresses), "address")
+            port = int(driver.addresses[0].rstrip("/").rpartition(":")[2])
             ours = _load(port, body, kind, connections, seconds)
         print(f"{name}: bare {_shown(bare, body)}; ours {_shown(ours, body)}", end="")
         print(f"; {len(ours) / len(bare):.2f}")
@@ -104,22 +105,31 @@ def _send(port: int, body: bytes, kind: str, connections: int, seconds: float, f
     )
     request = head.encode() + body
     took: list[float] = []
-
-    async def client(end_s: float) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (began_s := time.perf_counter()) < end_s:
-            writer.write(request)
-            answer = await reader.readuntil(b"{}")
-            assert answer.startswith(b"HTTP/1.1 200 "), answer
-            took.append(time.perf_counter() - began_s)
-        writer.close()
-
-    async def run() -> float:
+    with selectors.DefaultSelector() as selector, ExitStack() as opened:
+        clients = {
+            client.fileno(): client
+            for client in (
+                opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+                for _ in range(connections)
+            )
+        }
         began_s = time.perf_counter()
-        await asyncio.gather(*(client(began_s + seconds) for _ in range(connections)))
-        return time.perf_counter() - began_s
-
-    found.put([asyncio.run(run()), *took])
+        sent_s = {}
+        for number, client in clients.items():
+            selector.register(number, selectors.EVENT_READ)
+            sent_s[number] = time.perf_counter()
+            client.sendall(request)
+        while sent_s:
+            for key, _ in selector.select():
+                answer = clients[key.fd].recv(1 << 16)
+                assert answer.startswith(b"HTTP/1.1 200 "), answer
+                assert answer.endswith(b"{}"), answer
+                now_s = time.perf_counter()
+                took.append(now_s - sent_s.pop(key.fd))
+                if now_s < began_s + seconds:
+                    sent_s[key.fd] = now_s
+                    clients[key.fd].sendall(request)
+        found.put([time.perf_counter() - began_s, *took])
 
 
 if __name__ == "__main__":

@@ -21,12 +21,12 @@ import redis
 
 from benchmarks.sources import amqp, nats, postgres
 from benchmarks.sources import redis as redis_figures
-from benchmarks.sources.comparing import received_s
 from penstock.sources.amqp import AmqpReceiver
 from penstock.sources.mqtt import MqttReceiver
 from penstock.sources.nats import NatsReceiver
 from penstock.sources.postgres import PostgresReceiver
 from penstock.sources.redis import RedisStreamReceiver
+from penstock.testing import run_receiver
 from tests.services.mosquitto import Mosquitto
 from tests.services.nats import make_server
 from tests.services.postgres import postgres_server
@@ -35,6 +35,7 @@ from tests.services.redis import RedisServer
 
 _FEW, _MANY = 100, 100_000
 _EVERY_S = 0.02
+_BOUND_S = 1800.0
 _CONTEXT = multiprocessing.get_context("spawn")
 
 Feed = Callable[[int, int], object]
@@ -76,7 +77,9 @@ def _receive(receiver: object, count: int) -> tuple[float, float]:
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        received_s(receiver, count)
+        with run_receiver(receiver) as running:
+            driver = running._driver
+            running._wait_for(lambda: driver.count >= count, _BOUND_S, "last record")
     finally:
         ended.set()
         looking.join()

@@ -306,6 +306,16 @@ class Receiver:
         """
         self._attached().discard(data, reason, position, ack)
 
+    def seal(self) -> None:
+        """Have what was stored made durable soon, and not at the end of the block interval.
+
+        For a source that waits for an ``ack``, or gives no more before one: its block is sealed as
+        soon as all blocks before it are durable and known, so that blocks become longer under load
+        by themselves. Returns at once. Where each block is kept (``spark.penstock.wal.retention``),
+        or each write is paid for, on an object store, blocks keep to the interval.
+        """
+        self._attached().seal()
+
     def restart(
         self, msg: str, error: BaseException | None = None, delay_ms: int | None = None
     ) -> None:

@@ -283,6 +283,7 @@ class BlockGenerator:
         )
         self._stopping = threading.Event()
         self._seal_now = threading.Event()
+        self._is_seal_wanted = options.seals_early
         numbers = itertools.count(first_block_number)
         self._pipeline = BlockPipeline(
             block_store,
@@ -293,7 +294,7 @@ class BlockGenerator:
             self._clock.monotonic_s,
             letters,
             options.trace_every,
-            self._seal_now.set if options.seals_early else _nothing,
+            self._seal_if_wanted,
             show,
             self._wake if options.one_thread else None,
         )
@@ -600,6 +601,17 @@ class BlockGenerator:
         self._seal_now.set()
         self._storing.came.set()
 
+    def seal_when_free(self) -> None:
+        """Have the open block sealed once all before are reported; never waits."""
+        self._is_seal_wanted = True
+        if not self._pipeline.waiting():
+            self.seal_soon()
+
+    def _seal_if_wanted(self) -> None:
+        if self._is_seal_wanted:
+            self._is_asked = True
+            self._seal_now.set()
+
     def _move_loop(self) -> None:
         self._tick_loop()
         while not self._pipeline.is_abandoned():
@@ -643,6 +655,7 @@ class BlockGenerator:
                 self._clock.wait(self._seal_now, self._until_seal_s(soon=rested))
             rested = self._is_asked = False
             self._seal_now.clear()
+            self._is_seal_wanted = early
             if self._stopping.is_set():
                 return
             self._discards.tell_rest()

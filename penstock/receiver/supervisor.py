@@ -41,7 +41,7 @@ from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
 from penstock.threads import OwnedThread
-from penstock.wal import LogFullError
+from penstock.wal import LogFullError, is_on_objects
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,
@@ -270,6 +270,13 @@ class ReceiverSupervisor:
         told = tuple(reachable(address, self._host) for address in addresses)
         logger.info("receiver %d listens at %s", self.stream_id, ", ".join(told) or "no address")
         self._tracker.report_addresses(told)
+
+    def seal(self) -> None:
+        """Have the open block sealed soon; see `Receiver.seal`."""
+        launch, generator = self._launch, self._generator
+        is_dear = launch.settings.retains or is_on_objects(launch.logs.root)
+        if generator is not None and not is_dear:
+            generator.seal_when_free()
 
     def thread_died(self, thread: threading.Thread | None, error: BaseException) -> None:
         """A thread of this process ended with an exception: report it, and restart the receiver.

@@ -84,7 +84,7 @@ class AmqpSession(ClientSession[_Delivery]):
 
     def __init__(self, receiver: AmqpReceiver) -> None:
         where = f"{receiver.host}:{receiver.port}, queue {receiver.queue!r}"
-        super().__init__(receiver, f"AMQP server at {where}")
+        super().__init__(receiver, f"AMQP server at {where}", receiver.prefetch)
         # It logs each attempt as errors, with tracebacks; here an outage is reported once.
         logging.getLogger("pika").setLevel(logging.CRITICAL)
         self._options = receiver

@@ -15,7 +15,7 @@ import queue
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -142,7 +142,8 @@ class HttpServer:
         self._connecting: set[asyncio.Task[None]] = set()
         stream = receiver.streamId
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"penstock-http-read-{stream}")
-        self._waiting: queue.SimpleQueue[_Taken | None] = queue.SimpleQueue()
+        self._come: list[_Taken] = []
+        self._waiting: queue.SimpleQueue[list[_Taken] | None] = queue.SimpleQueue()
         self._storing_since_s: float | None = None
         self._storer = OwnedThread(self._store_all, f"http-store-{stream}")
 
@@ -310,7 +311,10 @@ class HttpServer:
         taken = _Taken(content, envelope, entry, hand.give())
         if entry is not None:
             self._keys.add(entry, taken)
-        self._waiting.put(taken)
+        if not self._come:
+            # One wake-up of the thread for all that this turn of the loop brings.
+            self._loop.call_soon(self._hand_over)
+        self._come.append(taken)
         await self._durable(taken)
         return self._answer_of(request)
 
@@ -408,6 +412,10 @@ class HttpServer:
         if self._held_bytes > self._receiver.maxWaiting:
             raise _held("too many bytes wait to be stored")
 
+    def _hand_over(self) -> None:
+        come, self._come = self._come, []
+        self._waiting.put(come)
+
     # -- the thread that stores ------------------------------------------------------------------
 
     def _settle_soon(self, group: Sequence[_Taken], error: BaseException | None = None) -> None:
@@ -416,27 +424,18 @@ class HttpServer:
             self._loop.call_soon_threadsafe(self._settle, group, error)
 
     def _store_all(self) -> None:
-        first = self._waiting.get()
-        while first is not None:
-            group, size, following = [first], first.content.size, None
-            while size < _GROUP_BYTES:
-                try:
-                    following = self._waiting.get_nowait()
-                except queue.Empty:
-                    break
-                if following is None:
-                    self._waiting.put(None)
-                    break
-                is_alike = (following.content.lines is None) == (first.content.lines is None)
-                if not is_alike or size + following.content.size > _GROUP_BYTES:
-                    break
-                group.append(following)
-                size += following.content.size
-                following = None
-            self._storing_since_s = time.monotonic()
-            self._store(group)
-            self._storing_since_s = None
-            first = following or self._waiting.get()
+        come: list[_Taken] | None = []
+        while come is not None:
+            come = self._waiting.get()
+            found = come or []
+            with contextlib.suppress(queue.Empty):
+                while come is not None:
+                    come = self._waiting.get_nowait()
+                    found += come or ()
+            for group in _groups(found):
+                self._storing_since_s = time.monotonic()
+                self._store(group)
+                self._storing_since_s = None
 
     def _store(self, group: Sequence[_Taken]) -> None:
         receiver = self._receiver
@@ -465,6 +464,21 @@ class HttpServer:
         else:
             if entries:
                 self._keys.stored()
+            receiver.seal()
+
+
+def _groups(found: Sequence[_Taken]) -> Iterator[list[_Taken]]:
+    """Cut requests into those that are stored in one call."""
+    group: list[_Taken] = []
+    size = 0
+    for each in found:
+        is_alike = not group or (each.content.lines is None) == (group[0].content.lines is None)
+        if group and not (is_alike and size + each.content.size <= _GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(each)
+        size += each.content.size
+    yield group
 
 
 async def _connect(

@@ -105,7 +105,7 @@ class MqttSession(ClientSession[_Item]):
 
     def __init__(self, receiver: MqttReceiver) -> None:
         server = f"MQTT broker at {receiver.host}:{receiver.port}"
-        super().__init__(receiver, server)
+        super().__init__(receiver, server, receiver.max_unacknowledged)
         self._options = receiver
         position = receiver.lastPosition or {}
         # All without another comment is of the client's thread.

@@ -56,9 +56,8 @@ class HttpReceiver(LoopReceiver):
     A request is answered with 200 and ``{}``, or with what is wrong: 400 (the body), 401 (token or
     signature), 404, 405, 408 (too slow), 413 (too large), 415 (encoding or type), 422 (its key was
     used with another body), and 503 with ``Retry-After`` while the stream is held or the receiver
-    stops. An answer takes about a block interval (``spark.streaming.blockInterval``). A GET of the
-    path is answered with 200, or 503 while requests are refused: for the health check of a load
-    balancer.
+    stops. An answer waits for no block interval (see `Receiver.seal`). A GET of the path is
+    answered with 200, or 503 while requests are refused: for the health check of a load balancer.
 
     Args:
         port: Where it listens: a port, 0 for any, or a range such as ``"8080-8089"``, of which the

@@ -303,6 +303,29 @@ def test_early_blocks_are_sealed_when_all_before_are_reported(make, monkeypatch,
     assert bench.finish()[2:] == [b"%d" % number for number in range(100)]
 
 
+def test_what_a_source_waits_for_is_sealed_when_all_before_is_reported_and_nothing_else(make):
+    bench = make()
+    for number in range(3):
+        bench.generator.store(b"%d" % number)
+        bench.generator.seal_when_free()
+        bench.driver.wait_for(lambda number=number: len(bench.driver.infos) == number + 1)
+    bench.driver.open.clear()
+    bench.generator.store(b"3")
+    bench.generator.seal_when_free()
+    while bench.generator.statistics().blocks_stored < 4:
+        time.sleep(0.001)
+    for number in range(4, 100):
+        bench.generator.store(b"%d" % number)
+        bench.generator.seal_when_free()
+    assert bench.generator.statistics().blocks_sealed == 4
+    bench.driver.open.set()
+    bench.driver.wait_for(lambda: len(bench.driver.infos) == 5)
+    bench.generator.store(b"100")
+    time.sleep(0.05)
+    assert bench.generator.statistics().blocks_sealed == 5
+    assert bench.finish() == [b"%d" % number for number in range(101)]
+
+
 def test_early_blocks_are_sealed_after_an_interval_at_the_latest(make):
     bench = make(seals_early=True, interval_s=0.02)
     bench.driver.open.clear()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
@@ -29,7 +32,7 @@ class _BrokenReceiver(ClientReceiver):
     extra = "none"
 
     def _begin(self) -> ClientSession[Any]:
-        return _Broken(self, "server of a test")
+        return _Broken(self, "server of a test", 10)
 
 
 def test_a_client_that_fails_at_once_is_reported_with_its_error_only() -> None:
@@ -41,6 +44,44 @@ def test_a_client_that_fails_at_once_is_reported_with_its_error_only() -> None:
             time.sleep(0.01)
         (told,) = {error.split(";")[0].split(" (")[0] for error in running.errors}
         assert told == "Error in _BrokenReceiver of receiver 0: ValueError: no such thing"
+
+
+class _Windowed(ClientSession[int]):
+    """Gives ten messages, and further ones when those are acknowledged."""
+
+    def serve(self) -> None:
+        self.connected()
+        acknowledged: SimpleQueue[int] = self.receiver.acknowledged  # type: ignore[attr-defined]
+        for first in range(0, 100, 10):
+            for number in range(first, first + 10):
+                self.hand_over(number)
+            taken = 0
+            while taken < 10 and not self.ended.is_set():
+                with suppress(Empty):
+                    taken += acknowledged.get(timeout=0.1)
+        self.ended.wait()
+
+    def wake(self) -> None:
+        return
+
+    def store(self, messages: list[int]) -> None:
+        acknowledged: SimpleQueue[int] = self.receiver.acknowledged  # type: ignore[attr-defined]
+        self.receiver.store(messages, ack=partial(acknowledged.put, len(messages)))
+
+
+class _WindowedReceiver(ClientReceiver):
+    extra = "none"
+
+    def _begin(self) -> ClientSession[Any]:
+        self.acknowledged: SimpleQueue[int] = SimpleQueue()
+        return _Windowed(self, "server of a test", 10)
+
+
+def test_a_server_that_waits_for_acknowledgements_waits_for_no_block_interval() -> None:
+    with run_receiver(
+        _WindowedReceiver("MEMORY_ONLY"), settings={"spark.streaming.blockInterval": "1h"}
+    ) as running:
+        assert running.wait_for_records(100) == list(range(100))
 
 
 @pytest.mark.parametrize("name", ["authorities", "certificate"])

@@ -140,6 +140,18 @@ def test_a_body_is_stored_as_its_type_says(
         assert running.wait_for_records(len(records) + 1) == [*records, b"last"]
 
 
+def test_an_answer_waits_for_no_block_interval() -> None:
+    settings = {"spark.streaming.blockInterval": "1h"}
+    with run_receiver(HttpReceiver(0, "127.0.0.1"), settings=settings) as running:
+        (address,) = running.wait_for_addresses()
+        for number in range(3):
+            assert send(address, b"%d" % number).status == 200
+        with ThreadPoolExecutor(8) as clients:
+            answers = clients.map(lambda _: send(address, b"x").status, range(50))
+            assert set(answers) == {200}
+        assert running.wait_for_records(53)[:3] == [b"0", b"1", b"2"]
+
+
 @pytest.mark.parametrize(
     ("body", "headers", "status", "told"),
     [
@@ -521,6 +533,7 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
     receiver = HttpReceiver()
     receiver.streamId = 0
     receiver.store = store  # type: ignore[method-assign,assignment]
+    receiver.seal = lambda: None  # type: ignore[method-assign]
     bodies = [b"one\n", b"large\n", b"two\n"]
     contents = [Content(body, (), len(body)) for body in bodies]
     contents.insert(2, Content(None, [b"three"], 5))
@@ -528,8 +541,7 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
     async def answers() -> list[object]:
         server = _http_server.HttpServer(receiver)
         requests = [_http_server._Taken(content, (), None, content.size) for content in contents]
-        for request in requests:
-            server._waiting.put(request)
+        server._waiting.put(requests)
         server._waiting.put(None)
         server._storer.start()
         server._storer.join(HANG_S)
@@ -551,6 +563,7 @@ def test_what_was_stored_stays_so_when_the_receiver_stops_in_the_same_moment() -
     receiver = HttpReceiver()
     receiver.streamId = 0
     receiver.store = store  # type: ignore[method-assign,assignment]
+    receiver.seal = lambda: None  # type: ignore[method-assign]
 
     async def held() -> tuple[BaseException | None, int]:
         server = _http_server.HttpServer(receiver)
