@@ -1092,6 +1092,7 @@ def test_a_call_that_fits_into_no_block_makes_no_letter(
     make: Any, options: dict[str, Any], data: Any
 ) -> None:
     """Its source makes it again in parts, and each of these its own."""
+    options = dict(options)  # Those of the next case, too.
     framing = options.pop("framing", None)
     bench = make(**options)
     with pytest.raises(RecordTooLargeError, match="with one position"):
