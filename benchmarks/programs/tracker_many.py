@@ -87,8 +87,9 @@ class Peers:
             ours, theirs = spawn.Pipe()
             found = receivers[number::PROCESSES]
             arguments = (address, secret, found, theirs)
-            self._processes.append(spawn.Process(target=_many_peers.run, args=arguments))
-            self._processes[-1].start()
+            process = spawn.Process(target=_many_peers.run, args=arguments, daemon=True)
+            process.start()
+            self._processes.append(process)
             theirs.close()
             self._pipes.append(ours)
         self._hear()

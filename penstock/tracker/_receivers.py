@@ -293,7 +293,7 @@ class Receivers:
             again = list(entry.cleanups) if not new else []
             rate = entry.rate
         for cleanup in again:
-            peer.send(cleanup)
+            peer.send(cleanup, can_wait=True)
         return entry.info, new, rate
 
     def report_error(self, message: ReportError) -> ReceiverTrackingInfo | None:
@@ -517,7 +517,7 @@ class Receivers:
             peer = entry.peer
         if peer is not None:
             for message in messages:
-                peer.send(message)
+                peer.send(message, can_wait=True)
 
     def deactivate_all(self) -> list[ReceiverTrackingInfo]:
         """Make all receivers INACTIVE; return those that had not deregistered."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -33,6 +34,9 @@ from penstock.wire.messages import Failure, Message
 
 _logger = logging.getLogger("penstock.wire")
 _STOP_TIMEOUT_S = 15.0
+
+_FRAMES_PER_TURN = 16
+"""How many frames that can wait go out in one turn of the loop, which takes a millisecond then."""
 
 
 class PendingReply:
@@ -74,10 +78,12 @@ class Peer:
         self,
         connection: Connection,
         call: Callable[[Callable[[], None]], None],
+        queue: Callable[[tuple[Connection, bytes]], object],
         max_frame_bytes: int,
     ) -> None:
         self._connection = connection
         self._call = call
+        self._queue = queue
         self._max_frame_bytes = max_frame_bytes
 
     @property
@@ -90,11 +96,16 @@ class Peer:
         """False once it has gone (or is about to)."""
         return self._connection.state is ConnectionState.OPEN
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, *, can_wait: bool = False) -> None:
         """Send a message that is not answered. From any thread; in order; never blocks.
 
         It is lost without an error when the peer is gone or goes before it read it; the handler
         hears of that by `Handler.on_disconnect`.
+
+        Args:
+            message: The message.
+            can_wait: Answers, and what cannot wait, go before it: for what many peers are told at
+                one time. Those that can wait keep their order among themselves.
 
         Raises:
             FrameTooLargeError: It is larger than a frame may be.
@@ -106,7 +117,10 @@ class Peer:
             peer=self._connection.peer,
         )
         connection = self._connection
-        self._call(lambda: connection.queue(frame))
+        if can_wait:
+            self._queue((connection, frame))
+        else:
+            self._call(lambda: connection.queue(frame))
 
     def close(self) -> None:
         """End the connection once what was sent has gone out (bounded). From any thread."""
@@ -157,11 +171,13 @@ class Server:
         self._on_died = on_died
         self._thread: threading.Thread | None = None
         self._calls: Mailbox[Callable[[], None]] = Mailbox()
+        self._waiting: Mailbox[tuple[Connection, bytes]] = Mailbox()
         self._stop_requested: asyncio.Event
         # The rest belongs to the loop's thread.
         self.arrivals: Arrivals | None = None
         self._unproved: set[Connection] = set()
         self.peers: dict[Connection, Peer] = {}
+        self._frames: deque[tuple[Connection, bytes]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self.refused = 0
         # Refuses a secret that is too short, here and not later.
@@ -267,6 +283,7 @@ class Server:
         )
         arrivals.listen(sockets)
         self._calls.open(loop, self._run_calls)
+        self._waiting.open(loop, self._send_waiting)
         started.set_result((host, port))
         try:
             await self._stop_requested.wait()
@@ -274,6 +291,9 @@ class Server:
         finally:
             # While the loop can still be woken.
             self._run_calls(self._calls.close())
+            self._frames.extend(self._waiting.close())
+            while self._frames:
+                self._send_some()
         await self._close_all()
 
     async def _close_all(self) -> None:
@@ -296,6 +316,19 @@ class Server:
             except Exception:
                 _logger.exception("a call on the thread of the server %s failed", self._name)
 
+    def _send_waiting(self, frames: list[tuple[Connection, bytes]]) -> None:
+        is_sending = bool(self._frames)
+        self._frames.extend(frames)
+        if not is_sending:
+            self._send_some()
+
+    def _send_some(self) -> None:
+        for _ in range(min(_FRAMES_PER_TURN, len(self._frames))):
+            connection, frame = self._frames.popleft()
+            connection.queue(frame)
+        if self._frames:
+            asyncio.get_running_loop().call_soon(self._send_some)
+
     # -- ConnectionOwner -----------------------------------------------------------------------
 
     def connection_made(self, connection: Connection) -> None:
@@ -307,7 +340,7 @@ class Server:
     def connection_authenticated(self, connection: Connection) -> None:
         self._proved_or_over(connection)
         self.peers[connection] = connection.context = Peer(
-            connection, self.call, self.options.max_frame_bytes
+            connection, self.call, self._waiting.put, self.options.max_frame_bytes
         )
 
     def connection_closed(self, connection: Connection, error: WireError | None) -> None:
