@@ -61,10 +61,13 @@ class _Peer:
         assert isinstance(answer, Registered), answer
         self.number = answer.first_block_number
 
-    async def add(self):
-        """Add one block; note how long the answer took."""
-        blocks = (block(self.stream_id, self.attempt, self.host, self.number),)
-        self.number += 1
+    async def add(self, count):
+        """Add that many blocks with one message; note how long the answer took."""
+        blocks = tuple(
+            block(self.stream_id, self.attempt, self.host, number)
+            for number in range(self.number, self.number + count)
+        )
+        self.number += count
         begun_s = time.perf_counter()
         answer = await self._ask(AddBlock(self.stream_id, self.attempt, blocks))
         assert isinstance(answer, Ok), answer
@@ -115,9 +118,9 @@ def run(address, secret, receivers, pipe):
         address: The tracker's.
         secret: The application's.
         receivers: (stream, attempt, host, executor) of each.
-        pipe: To the measuring process. It sends (interval_s, seconds) again and again, the interval
-            between the blocks of a receiver, 0 for as fast as answers come; and None at the end. It
-            is sent the latencies of each, in seconds.
+        pipe: To the measuring process. It sends (interval_s, seconds, blocks) again and again: the
+            interval between the messages of a receiver, 0 for as fast as answers come, and the
+            blocks of each; and None at the end. It is sent the latencies of each, in seconds.
     """
     asyncio.run(_run(address, secret, receivers, pipe))
 
@@ -135,18 +138,18 @@ async def _run(address, secret, receivers, pipe):
     loop = asyncio.get_running_loop()
     pipe.send("ready")
     while (wanted := await loop.run_in_executor(None, pipe.recv)) is not None:
-        interval_s, seconds = wanted
+        interval_s, seconds, blocks = wanted
         for peer in peers:
             peer.latencies = array("d")
         end_s = time.monotonic() + seconds
-        await asyncio.gather(*(_work(peer, interval_s, end_s) for peer in peers))
+        await asyncio.gather(*(_work(peer, interval_s, end_s, blocks) for peer in peers))
         pipe.send([list(peer.latencies) for peer in peers])
     beats.cancel()
     for peer in peers:
         peer.close()
 
 
-async def _work(peer, interval_s, end_s):
+async def _work(peer, interval_s, end_s, blocks):
     """Add blocks; when the answers are late, those that are due follow one after the other."""
     due_s = time.monotonic() + random.random() * interval_s
     while time.monotonic() < end_s and not peer.over:
@@ -155,7 +158,7 @@ async def _work(peer, interval_s, end_s):
             await asyncio.sleep(min(left_s, end_s - time.monotonic() + 0.001))
             continue
         due_s += interval_s
-        await peer.add()
+        await peer.add(blocks)
 
 
 async def _beat(peers):
