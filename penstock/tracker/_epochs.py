@@ -275,7 +275,8 @@ class Epochs:
             peer = self._tasks[(self._pushed + len(self._shown)) % parts].peer
             self._shown.append(message.block_id)
             if peer is not None:
-                peer.send(message)
+                # A call that lets no other thread run would leave all of them unread.
+                peer.offer(message)
 
     def _forget_shown(self, end: int) -> None:
         """Take what is sent up to a place from what was shown; needs `_changed`."""

@@ -191,6 +191,11 @@ class Connection(asyncio.BufferedProtocol):
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
+    def unread_bytes(self) -> int:
+        """Return how much is to be sent yet because the peer does not read it."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return waiting + sum(map(len, self._queued))
+
     def close(self) -> None:
         """End it on purpose; what is queued still goes out if the peer takes it."""
         if self.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):

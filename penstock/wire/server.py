@@ -38,6 +38,9 @@ _STOP_TIMEOUT_S = 15.0
 _FRAMES_PER_TURN = 16
 """How many frames that can wait go out in one turn of the loop, which takes a millisecond then."""
 
+_OFFERED_BYTES = 1 << 20
+"""A peer that leaves more than this unread is offered nothing."""
+
 
 class PendingReply:
     """The promise of an answer: a handler returns it, `Server.resolve` keeps it, from any thread.
@@ -110,17 +113,28 @@ class Peer:
         Raises:
             FrameTooLargeError: It is larger than a frame may be.
         """
-        frame = encode_frame(
-            message,
-            Kind.SEND,
-            limit_bytes=self._max_frame_bytes,
-            peer=self._connection.peer,
-        )
-        connection = self._connection
+        frame, connection = self._frame(message), self._connection
         if can_wait:
             self._queue((connection, frame))
         else:
             self._call(lambda: connection.queue(frame))
+
+    def offer(self, message: Message) -> None:
+        """Send a message like `send`, but not to a peer that leaves more than 1 MiB unread.
+
+        So that what a peer can do without never makes it the slow reader that is dropped.
+        """
+        frame, connection = self._frame(message), self._connection
+
+        def queue() -> None:
+            if connection.unread_bytes() <= _OFFERED_BYTES:
+                connection.queue(frame)
+
+        self._call(queue)
+
+    def _frame(self, message: Message) -> bytes:
+        limit_bytes, peer = self._max_frame_bytes, self._connection.peer
+        return encode_frame(message, Kind.SEND, limit_bytes=limit_bytes, peer=peer)
 
     def close(self) -> None:
         """End the connection once what was sent has gone out (bounded). From any thread."""

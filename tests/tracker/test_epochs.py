@@ -94,6 +94,11 @@ class Task:
         driver.epochs.launched(number, self.attempt)
 
     def send(self, message: Message) -> None:
+        # A block of up to 256 KiB before the log has it is only offered.
+        assert not isinstance(message, ShownBlock)
+        self.inbox.append(message)
+
+    def offer(self, message: Message) -> None:
         self.inbox.append(message)
 
     def subscribe(self) -> None:

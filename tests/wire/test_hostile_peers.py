@@ -205,6 +205,23 @@ def test_a_slow_reader_is_cut_off_and_memory_does_not_grow(
     assert "unread" in lines(caplog, name_of(slow))[0]
 
 
+def test_what_is_only_offered_never_makes_a_slow_reader(
+    make_server, raw_peer, recorder, raw_frame, secret
+):
+    address = make_server(options=WireOptions(write_limit_bytes=4 << 20)).start()
+    slow = raw_peer(address, receive_buffer=4096).authenticate(secret)
+    slow.send(slow.sealed(raw_frame(OK)))
+    recorder.wait_for(lambda: recorder.seen)
+    (peer, _) = recorder.seen[0]
+    for _ in range(1000):  # 100 MB, of which it reads nothing
+        peer.offer(Failure("x" * 100_000))
+    peer.send(Refused("last"))
+    received = b""
+    while b"last" not in received:
+        received = received[-10:] + (slow.socket.recv(1 << 16) or pytest.fail("it was cut off"))
+    assert recorder.gone == []
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_ten_thousand_connections_that_prove_nothing(make_server, good_client):
