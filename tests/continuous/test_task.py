@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -114,13 +116,15 @@ def test_a_sink_that_is_held_is_asked_again_until_it_takes_the_part(
 
 @pytest.fixture
 def calls(attempt: _Attempt, tmp_path: Path) -> Iterator[list[list[str]]]:
-    """The values that the function was called with; it raises for "bad" the first time."""
+    """The values that the function was called with; it raises for some the first time."""
     seen: list[list[str]] = []
 
     def function(batch: pa.RecordBatch) -> pa.RecordBatch:
         seen.append([value.decode() for value in batch.column(0).to_pylist()])
         if seen[-1] == ["bad"] and seen.count(["bad"]) == 1:
             raise ValueError("bad")
+        if seen[-1] == ["exit"] and seen.count(["exit"]) == 1:
+            raise SystemExit
         return batch
 
     ran = threading.Thread(target=attempt._call_function, args=(function, None))
@@ -203,6 +207,77 @@ def test_a_block_is_not_seen_before_one_that_was_not_shown(
         attempt._take(shown(store, blocks[number]))
     await_calls(calls, 2)
     log(attempt, store, 1, *blocks[1:])
+    assert output_of(attempt, 4) == [b"0", b"1", b"2", b"3"]
+    assert calls == [["0"], ["1"], ["2"], ["3"]]
+
+
+def test_the_function_is_not_called_with_a_block_without_records(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    def position(number: int) -> SealedBlock:
+        builder = store.open_block(BlockKind.BINARY)
+        builder.position = b"%d" % number
+        return builder.seal(f"input-0-{number}", 0.0)
+
+    blocks = [sealed(store, 0, b"0"), position(1), sealed(store, 2, b"2"), position(3)]
+    log(attempt, store, 0, blocks[0])
+    await_calls(calls, 1)
+    for number in (1, 2):
+        attempt._take(shown(store, blocks[number]))
+    await_calls(calls, 2)
+    log(attempt, store, 1, *blocks[1:], sealed(store, 4, b"4"))
+    attempt._take(EndEpoch(0, 5, 1, is_logged=False))
+    assert attempt._sink_work.get(timeout=HANG_S).records == 3  # type: ignore[union-attr]
+    assert calls == [["0"], ["2"], ["4"]]
+
+
+@pytest.mark.parametrize("how", [b"bad", b"exit"])
+def test_what_is_raised_for_a_shown_block_is_no_dead_letter(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore, how: bytes
+) -> None:
+    letters: list[Any] = []
+    attempt._letters = SimpleNamespace(  # type: ignore[assignment]
+        add=lambda *letter: letters.append(letter), write=lambda: None, count=0
+    )
+    blocks = [sealed(store, number, record) for number, record in enumerate([b"first", how])]
+    log(attempt, store, 0, blocks[0])
+    await_calls(calls, 1)
+    attempt._take(shown(store, blocks[1]))
+    await_calls(calls, 2)
+    log(attempt, store, 1, blocks[1])
+    assert output_of(attempt, 2) == [b"first", how]
+    assert (letters, sent) == ([], [])
+
+
+def test_of_several_tasks_each_sees_its_own_blocks_ahead(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    attempt._launch = dataclasses.replace(attempt._launch, tasks=3)
+    blocks = [sealed(store, number, b"%d" % number) for number in range(7)]
+    log(attempt, store, 0, blocks[0])
+    await_calls(calls, 1)
+    for number in (1, 3):
+        attempt._take(shown(store, blocks[number]))
+    await_calls(calls, 2)
+    log(attempt, store, 3, blocks[3])
+    attempt._take(shown(store, blocks[6]))
+    await_calls(calls, 3)
+    assert calls == [["0"], ["3"], ["6"]]
+
+
+def test_blocks_are_seen_ahead_while_those_before_them_are_logged(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    blocks = [sealed(store, number, b"%d" % number) for number in range(4)]
+    log(attempt, store, 0, blocks[0])
+    await_calls(calls, 1)
+    for number in (1, 2):
+        attempt._take(shown(store, blocks[number]))
+    await_calls(calls, 3)
+    log(attempt, store, 1, blocks[1])
+    attempt._take(shown(store, blocks[3]))
+    await_calls(calls, 4)
+    log(attempt, store, 2, *blocks[2:])
     assert output_of(attempt, 4) == [b"0", b"1", b"2", b"3"]
     assert calls == [["0"], ["1"], ["2"], ["3"]]
 
