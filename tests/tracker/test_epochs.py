@@ -1165,7 +1165,18 @@ def test_nothing_is_shown_while_the_tasks_are_behind_or_have_seen_much(
     driver.epochs.push()
     ids = show(driver, case, *range(5))
     assert seen_by(task) == ids[:3]
+
+
+def test_a_block_is_shown_while_one_that_was_shown_is_logged_and_not_when_all_is_over(
+    tmp_path: Path,
+) -> None:
+    case = Case(tmp_path, 0)
+    driver, (task,) = started(case)
+    (first,) = show(driver, case, 0)
+    case.add(1)
+    (second,) = show(driver, case, 0)
+    assert seen_by(task) == [first, second]
+    driver.epochs.push()
     driver.epochs.stop()
-    task.inbox.clear()
-    show(driver, case, 0)
-    assert seen_by(task) == []
+    show(driver, case, 1)
+    assert seen_by(task) == [first, second]
