@@ -1143,12 +1143,25 @@ def test_what_was_shown_and_never_logged_misleads_no_longer_than_to_the_next_blo
     case = Case(tmp_path, 0)
     driver, tasks = started(case, 2)
     driver.epochs.push()
-    never = ShownBlock(0, attempt_name(99), "input-0-99", b"")
-    driver.epochs.show(never)
+    never = [ShownBlock(0, attempt_name(99), f"input-0-{number}", b"") for number in range(97, 101)]
+    for message in never:
+        driver.epochs.show(message)
+    for task in tasks:
+        task.inbox.clear()
     case.add(1)
     driver.epochs.push()
     (follows,) = show(driver, case, 0)
-    assert [seen_by(task) for task in tasks] == [[never.block_id], [follows]]
+    assert [seen_by(task) for task in tasks] == [[], [follows]]
+
+
+def test_more_blocks_may_be_logged_at_one_time_than_were_shown(tmp_path: Path) -> None:
+    case = Case(tmp_path, 0)
+    driver, tasks = started(case, 2)
+    ids = show(driver, case, 0)
+    case.add(3)
+    driver.epochs.push()
+    ids += show(driver, case, 0)
+    assert [seen_by(task) for task in tasks] == [ids[:1], ids[1:]]
 
 
 def test_nothing_is_shown_while_the_tasks_are_behind_or_have_seen_much(
