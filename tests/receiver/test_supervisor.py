@@ -27,6 +27,7 @@ from penstock.receiver.attempt_state import AttemptState, Bounds, RestartRequest
 from penstock.receiver.exit_report import TEXT_LIMIT, ExitReport, error_text
 from penstock.receiver.threaded import ThreadedReceiver
 from penstock.wal import LogFullError
+from penstock.wire import Client, FrameTooLargeError
 from penstock.wire.messages import (
     AddBlock,
     CleanupOldBlocks,
@@ -37,6 +38,7 @@ from penstock.wire.messages import (
     RegisterReceiver,
     ReportError,
     ReportFullLog,
+    ShownBlock,
     StopReceiver,
     UpdateRateLimit,
 )
@@ -563,3 +565,54 @@ def test_a_stop_that_waits_for_memory_gets_what_the_driver_releases_meanwhile(
     assert running.join() is None
     known = sum(block.num_records for block in tracker.blocks)
     assert known >= shared.events.count("stored"), "all that was taken is stored (I10)"
+
+
+@pytest.mark.parametrize("shows_blocks", [True, False])
+def test_a_block_of_up_to_256_kib_is_shown_before_it_is_logged_where_that_is_asked_for(
+    run: Run, tracker: Tracker, shows_blocks: bool
+) -> None:
+    records = [b"a", b"b" * (256 << 10), b"c" * (250 << 10)]
+
+    class Each:
+        def run(self, context: ReceiverContext) -> None:
+            for record in records:
+                context.store([record])  # Returns when its block is durable.
+            context.stopped.wait(WAIT_S)
+
+    run(Each, shows_blocks=shows_blocks)
+    assert tracker.wait_for_records(3) == records
+    found = [
+        found.block_id
+        if isinstance(found, ShownBlock)
+        else [each.block_id for each in found.blocks]
+        for found in tracker.messages
+        if isinstance(found, (ShownBlock, AddBlock))
+    ]
+    first, second, third = (block.block_id for block in tracker.blocks)
+    if shows_blocks:
+        assert found == [first, [first], [second], third, [third]]
+    else:
+        assert found == [[first], [second], [third]]
+
+
+def test_a_receiver_goes_on_where_its_blocks_cannot_be_shown(
+    run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send: Any = Client.send
+
+    def none_is_shown(self: Client, message: Message) -> None:
+        if isinstance(message, ShownBlock):
+            raise FrameTooLargeError("the driver", 2, 1)
+        send(self, message)
+
+    monkeypatch.setattr(Client, "send", none_is_shown)
+
+    class Two:
+        def run(self, context: ReceiverContext) -> None:
+            context.store(["first"])
+            context.store(["second"])
+            context.stopped.wait(WAIT_S)
+
+    run(Two, shows_blocks=True)
+    assert tracker.wait_for_records(2) == ["first", "second"]
+    assert tracker.of(ReportError) == []
