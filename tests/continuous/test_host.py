@@ -294,6 +294,7 @@ def test_a_function_that_is_no_part_of_the_program_any_more_is_forgotten_by_its_
         ({"name": "clicks"}, KeyError, "there is no stream 'clicks'; there are numbers"),
         ({"sink": print}, TypeError, "^sink="),
         ({"epoch": "soon"}, ValueError, "^epoch="),
+        ({"deliver": "at once"}, ValueError, "^deliver="),
         ({"key_by": "card"}, TypeError, r"called as function\(batch, state\) with key_by"),
     ],
 )

@@ -139,6 +139,18 @@ def test_blocks_are_as_short_as_a_function_likes_where_they_cost_nothing_later(
         tracker.ledger.close()
 
 
+def test_blocks_are_shown_before_they_are_logged_where_that_is_asked_for_only(
+    tmp_path: Path,
+) -> None:
+    durable = ContinuousOperation(str, FunctionSink(print))
+    stored = replace(durable, deliver="stored")
+    for continuous, are_shown in ((stored, True), (durable, False), (None, False)):
+        kept = {0: KeptStreamSettings("s", Retention(0), continuous=continuous)}
+        tracker = make_tracker(tmp_path, ThreadCluster(), Events(), kept=kept)
+        assert tracker._shows_blocks(0) is are_shown
+        tracker.ledger.close()
+
+
 def test_a_receiver_hears_what_was_taken_over_and_was_over_before_it_came_back(
     tmp_path: Path,
 ) -> None:
