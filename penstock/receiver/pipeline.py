@@ -199,6 +199,9 @@ class BlockPipeline:
             self.blocks_sealed += 1
             self._is_sealed.notify()
             self._block_store.begin(block)
+            if self._show is not None:
+                # Not only when those before it are logged, which an object store takes long for.
+                self._show(block)
         if self._wake is not None:
             self._wake()
 
@@ -317,8 +320,6 @@ class BlockPipeline:
                     self._report_stored()
                 raise
 
-        if self._show is not None:
-            self._show(block)
         taken_s = self._now_s()
         with self.log_waits:
             info = self._retry("Error in block pushing thread", put)

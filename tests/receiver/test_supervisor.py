@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark import StorageLevel
 
+from penstock.blockstore import BlockStore
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver import (
     ExitKind,
@@ -593,6 +594,34 @@ def test_a_block_of_up_to_256_kib_is_shown_before_it_is_logged_where_that_is_ask
         assert found == [first, [first], [second], third, [third]]
     else:
         assert found == [[first], [second], [third]]
+
+
+def test_a_block_is_shown_while_those_before_it_are_logged(
+    run: Run, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_log = threading.Event()
+    put: Any = BlockStore.put
+
+    def held(self: BlockStore, block: Any) -> Any:
+        assert may_log.wait(WAIT_S)
+        return put(self, block)
+
+    monkeypatch.setattr(BlockStore, "put", held)
+
+    class Two:
+        def run(self, context: ReceiverContext) -> None:
+            context.store("first")
+            context.stopped.wait(0.1)
+            context.store("second")
+            context.stopped.wait(WAIT_S)
+
+    run(Two, shows_blocks=True)
+    try:
+        tracker.wait_for_count(ShownBlock, 2)
+        assert tracker.of(AddBlock) == []
+    finally:
+        may_log.set()
+    assert tracker.wait_for_records(2) == ["first", "second"]
 
 
 def test_a_receiver_goes_on_where_its_blocks_cannot_be_shown(
