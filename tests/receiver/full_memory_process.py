@@ -14,10 +14,12 @@ from tests.receiver.test_block_generator import WAIT_S, Bench
 MB = 1 << 20
 
 
-def main(memory: Path) -> None:
+def main(memory: Path, *, one_thread: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(
             Path(folder),
+            # The one thread seals meanwhile, where it finds memory.
+            **({"one_thread": True, "interval_s": 0.02} if one_thread else {}),
             memory_dir=str(memory),
             memory_bytes=12 * MB,
             block_max_bytes=5 * MB,
@@ -52,4 +54,4 @@ def main(memory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), one_thread=sys.argv[2:] == ["one"])

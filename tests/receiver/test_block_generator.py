@@ -1023,11 +1023,12 @@ def test_permits_of_what_entered_no_block_are_given_back_I8(make):
     assert limiter.permits == 0
 
 
-def test_full_memory_makes_store_wait_and_go_on_when_there_is_room(tmp_path):
+@pytest.mark.parametrize("threads", ["three", "one"])
+def test_full_memory_makes_store_wait_and_go_on_when_there_is_room(tmp_path, threads):
     """And records lie in pages that were asked for: a page that is not to be had is no SIGBUS."""
     mount = shlex.join(["mount", "-t", "tmpfs", "-o", "size=16m", "penstock", str(tmp_path)])
     done = subprocess.run(
-        [*in_own_mounts(mount), "-m", "tests.receiver.full_memory_process", str(tmp_path)],
+        [*in_own_mounts(mount), "-m", "tests.receiver.full_memory_process", str(tmp_path), threads],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -1724,6 +1725,34 @@ def test_what_an_empty_block_carries_goes_with_it_when_it_gets_no_memory(make, m
     assert bench.finish() == [b"a"]
     assert acknowledged == ["nothing"]
     assert [info.position for info in bench.driver.infos] == [b"\x03"]
+
+
+def test_the_one_thread_leaves_an_empty_block_with_what_it_carries_when_it_gets_no_memory(
+    make, monkeypatch
+):
+    """It would wait for memory that nobody but it can bring."""
+    bench = make(one_thread=True)
+    acknowledged: list[str] = []
+    bench.generator.store([], position=3, ack=lambda: acknowledged.append("nothing"))
+    bench.generator.store(b"a")
+    met = threading.Event()
+
+    def short(builder: BlockBuilder, *arguments: Any) -> Any:
+        met.set()
+        raise ArenaError("memory", "it is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockBuilder, "append", short)
+        patched.setattr(bench.store._arena, "reserve", lambda *_, **__: None)
+        bench.generator.seal_soon()
+        assert met.wait(WAIT_S)
+        with bench.generator._assembler.lock:
+            pass  # It has let go of the block.
+    assert bench.finish() == [b"a"]
+    assert acknowledged == ["nothing"]
+    assert [info.position for info in bench.driver.infos] == [b"\x03"]
+    said = "There is no memory for more blocks, so storing waits until there is"
+    assert [message for message, _ in bench.errors] == [said]
 
 
 def test_the_time_for_what_is_left_can_only_become_shorter(make):
