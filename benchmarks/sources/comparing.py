@@ -6,13 +6,17 @@ the benchmark, where the bare loop ran. Python and its imports are there before 
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+
+import pyarrow as pa
 
 from penstock.receiver import ReceiverLaunch, run_receiver
 from penstock.testing.driver import TestDriver
@@ -31,7 +35,9 @@ def running(receiver: object, settings: Mapping[str, object] | None = None) -> I
         process = _CONTEXT.Process(target=_attempt, args=(theirs,))
         process.start()
         try:
-            ours.send(driver.launch(receiver))
+            required = getattr(receiver, "requires", ())
+            clients = [name for name in sys.modules if name.partition(".")[0] in required]
+            ours.send((driver.launch(receiver), clients))
             ours.recv()
             ours.send(None)
             yield driver
@@ -48,8 +54,11 @@ def running(receiver: object, settings: Mapping[str, object] | None = None) -> I
 
 
 def _attempt(pipe: Connection) -> None:
-    # Unpickled by `recv`, with the modules that it needs.
-    launch: ReceiverLaunch = pipe.recv()
+    launch: ReceiverLaunch
+    launch, clients = pipe.recv()
+    for name in clients:
+        importlib.import_module(name)
+    pa.array([0])  # The first one of a process may import pandas.
     pipe.send(None)
     pipe.recv()
     run_receiver(launch, ensure_block_server=lambda launch: None)

@@ -25,7 +25,6 @@ from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
 from penstock.sources._common import Reconnecting, SourceReceiver, in_halves
 from penstock.threads import OwnedThread
-from penstock.worker import collect_less
 
 T = TypeVar("T")
 
@@ -113,8 +112,6 @@ class ClientSession(ABC, Generic[T]):
                 self._inbox.get_nowait()
 
     def _connect(self) -> None:
-        # Messages wait by the thousands, and the collector would look through all of them.
-        collect_less()
         while not self.ended.is_set():
             try:
                 self.serve()

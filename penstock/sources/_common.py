@@ -15,9 +15,10 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.backoff import Backoff
 from penstock.errors import MissingPackageError, text_of
-from penstock.receiver import RecordTooLargeError, WithLetters
+from penstock.receiver import ReceiverContext, RecordTooLargeError, WithLetters
 from penstock.receiver.threaded import ThreadedReceiver
 from penstock.sources.formats import ValueFormat
+from penstock.worker import collect_less
 
 T = TypeVar("T")
 
@@ -68,6 +69,11 @@ class SourceReceiver(ThreadedReceiver):
         super().__init__(storageLevel)
         for package in self.requires:
             check_installed(package, f"a {type(self).__name__}", self.extra)
+
+    def _run(self, context: ReceiverContext) -> None:
+        # Messages wait by the thousands, and the collector would look through all of them.
+        collect_less()
+        super()._run(context)
 
 
 def as_records(found: Any) -> list[bytes]:

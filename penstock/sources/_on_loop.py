@@ -16,7 +16,7 @@ from penstock.sources._common import SourceReceiver
 _DRAIN_S = 2.0
 _GATHER_S = 0.005
 """How long what came waits for more, to be stored with it."""
-_IN_HAND = 1_000
+_IN_HAND = 10_000
 _IN_HAND_BYTES = 4 << 20
 
 T = TypeVar("T")
