@@ -1,4 +1,7 @@
-"""A real PostgreSQL server on a free port of loopback, run as a user that is not root."""
+"""A real PostgreSQL server on a free port of loopback, run as a user that is not root.
+
+``PENSTOCK_TEST_POSTGRES`` names the folder of its programs; else it is the newest installed one.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,8 @@ _SETTINGS = {
 
 
 def _binaries() -> Path | None:
+    if (given := os.environ.get("PENSTOCK_TEST_POSTGRES")) is not None:
+        return Path(given)
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     if found:
         return found[-1].parent
@@ -82,6 +87,12 @@ class PostgresServer:
             "-N",
             "--wal-segsize=1",
         ]
+        subprocess.run(command, check=True, capture_output=True, timeout=HANG_S, user=_USER)
+
+    def make_standby_of(self, primary: PostgresServer) -> None:
+        """Make its data folder, a copy of another server that follows it."""
+        command = [self.binaries / "pg_basebackup", "-D", self.data, "-d", primary.conninfo()]
+        command += ["-R", "-c", "fast"]
         subprocess.run(command, check=True, capture_output=True, timeout=HANG_S, user=_USER)
 
     def start(self, **settings: Any) -> None:
@@ -177,6 +188,19 @@ class PostgresServer:
 @contextlib.contextmanager
 def postgres_server(**settings: Any) -> Iterator[PostgresServer]:
     """Run a server; where there is none the test is skipped."""
+    with postgres_folder() as folder:
+        server = PostgresServer(folder, settings)
+        server.make()
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def postgres_folder() -> Iterator[Path]:
+    """Give a folder for a server; where there is no server the test is skipped."""
     if _binaries() is None:
         why = "platform: no PostgreSQL server; `make services` installs one"
         pytest.skip(why)
@@ -185,10 +209,4 @@ def postgres_server(**settings: Any) -> Iterator[PostgresServer]:
         folder = Path(name)
         if _USER is not None:
             shutil.chown(folder, _USER)
-        server = PostgresServer(folder, settings)
-        server.make()
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop()
+        yield folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import decimal
 import itertools
@@ -12,9 +13,11 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -25,7 +28,7 @@ from penstock.sources.formats import JsonFormat
 from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver, _Coming, _Confirmed
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
-from tests.services.postgres import PostgresServer, postgres_server
+from tests.services.postgres import PostgresServer, postgres_folder, postgres_server
 from tests.services.tls import certificate_of_host
 
 SMALL = {"spark.streaming.blockInterval": "10ms"}
@@ -895,6 +898,57 @@ def test_a_server_in_recovery_is_waited_for_and_its_new_timeline_known() -> None
             database.insert(10, 3)
             assert ids(running.wait_for_records(13)) == [*range(13)]
             assert running.position["timeline"] == "2"
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_standby_gives_each_change_once_also_when_it_is_promoted() -> None:
+    with postgres_server() as primary, postgres_folder() as folder:
+        with primary.connect() as connection:
+            if connection.info.server_version < 160000:
+                pytest.skip("platform: a standby gives no changes before PostgreSQL 16")
+        written = Database(primary)
+        standby = PostgresServer(folder, {"hot_standby_feedback": "on"})
+        standby.make_standby_of(primary)
+        starting = threading.Thread(target=standby.start)  # Until it takes what is written.
+        starting.start()
+        read = copy.copy(written)
+        read.server = standby
+        try:
+            slot = threading.Thread(target=partial(_make_slot_of_standby, read))
+            slot.start()
+            while slot.is_alive():  # A slot begins where no transaction is open.
+                written.run("SELECT pg_log_standby_snapshot()")
+                slot.join(0.1)
+            with run_receiver(read.receiver(), settings=SMALL) as running:
+                written.insert(0, 10)
+                assert ids(running.wait_for_records(10)) == [*range(10)]
+                running.stop()
+                written.insert(10, 10)
+                running.start()
+                running.wait_for_records(20)
+                read.run("SELECT pg_promote()")
+                starting.join(HANG_S)
+                read.insert(20, 10)
+                running.wait_for_records(30)
+                running.stop()
+                read.insert(30, 10)
+                running.start()
+                assert ids(running.wait_for_records(40)) == [*range(40)]
+                assert running.position["timeline"] == "2"
+        finally:
+            standby.stop()
+            starting.join(HANG_S)
+
+
+def _make_slot_of_standby(database: Database) -> None:
+    def made() -> bool:
+        with contextlib.suppress(psycopg.OperationalError):  # It may be starting.
+            database.run("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", database.slot)
+            return True
+        return False
+
+    database.wait_for(made, "the standby has no slot")
 
 
 @pytest.mark.long
