@@ -23,6 +23,7 @@ from penstock.wire.messages import (
     Ok,
     Registered,
     RegisterReceiver,
+    ReportRateStatus,
     StopReceiver,
 )
 
@@ -43,6 +44,7 @@ class _Peer:
         self.executor_id = executor_id
         self.latencies = array("d")
         self.told = 0
+        self.reports = 0
         self.over = False
         self._asks = 0
         self._answers = {}
@@ -72,6 +74,13 @@ class _Peer:
         answer = await self._ask(AddBlock(self.stream_id, self.attempt, blocks))
         assert isinstance(answer, Ok), answer
         self.latencies.append(time.perf_counter() - begun_s)
+
+    async def report(self):
+        """Tell how the rate is used, and wait for the answer, which who reports does not want."""
+        self.reports += 1
+        told = (self.stream_id, self.attempt, 0, self.reports, 0.0, False, 0.0, time.monotonic())
+        assert isinstance(await self._ask(ReportRateStatus(*told)), Ok)
+        self.latencies.append(0.0)
 
     def beat(self):
         self._write(encode_frame(Heartbeat(), Kind.SEND, limit_bytes=FRAME_BYTES))
@@ -120,7 +129,8 @@ def run(address, secret, receivers, pipe):
         receivers: (stream, attempt, host, executor) of each.
         pipe: To the measuring process. It sends (interval_s, seconds, blocks) again and again: the
             interval between the messages of a receiver, 0 for as fast as answers come, and the
-            blocks of each; and None at the end. It is sent the latencies of each, in seconds.
+            blocks of each, 0 for reports of rates; and None at the end. It is sent the latencies of
+            each, in seconds.
     """
     asyncio.run(_run(address, secret, receivers, pipe))
 
@@ -158,7 +168,7 @@ async def _work(peer, interval_s, end_s, blocks):
             await asyncio.sleep(min(left_s, end_s - time.monotonic() + 0.001))
             continue
         due_s += interval_s
-        await peer.add(blocks)
+        await (peer.add(blocks) if blocks else peer.report())
 
 
 async def _beat(peers):

@@ -38,6 +38,7 @@ REMEMBERED = 2
 WARM_UP_S = 5.0
 SECONDS = 30.0
 MOST_S = 15.0
+REPORTING_S = 5.0
 QUEUED = Settings().block_queue_size
 WAIT_S = 180.0
 MIB = 1 << 20
@@ -169,6 +170,7 @@ def measure(tracker, launched):
     tell({"progress": f"{paced['added_per_minute']:,.0f} blocks a minute"})
     single = window(tracker, batches, peers, 0.0, MOST_S)
     most = window(tracker, batches, peers, 0.0, MOST_S, QUEUED)
+    reports_us = reports(peers)
     batches.stop()
     added = counts(tracker)[0]
     assert sum(batches.blocks) == added, (sum(batches.blocks), added)
@@ -179,6 +181,7 @@ def measure(tracker, launched):
         "most_added_per_minute": most["added_per_minute"],
         "most_p99_ms": most["p99_ms"],
         "registered_s": registered_s,
+        "report_us": reports_us,
         "driver_mib": int(memory[1]) / 1024,
     }
     peers.close()
@@ -188,6 +191,7 @@ def measure(tracker, launched):
             "at 100,000 blocks a minute": in_words(paced),
             "as many as answers allow, one block a message": in_words(single),
             f"the same, {QUEUED} blocks a message": in_words(most),
+            "a report of a receiver's rate, µs of a core": reports_us,
             "receivers' connections": f"{RECEIVERS:,}, all registered after {registered_s:.1f} s",
             "memory of the driver, MiB": figures["driver_mib"],
         },
@@ -224,6 +228,13 @@ def window(tracker, batches, peers, interval_s, seconds, blocks_each=1):
         "longest_allocation_ms": allocation_s[-1] * 1000,
         "allocation_us_per_block": sum(allocation_s) / max(1, blocks) * 1e6,
     }
+
+
+def reports(peers):
+    """Return what a report of a rate takes of the driver, in microseconds of a core."""
+    cpu_s = time.process_time()
+    count = len(peers.work(0.0, REPORTING_S, 0))
+    return (time.process_time() - cpu_s) / count * 1e6
 
 
 def in_words(found):

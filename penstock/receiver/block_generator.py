@@ -112,6 +112,9 @@ _SHORTEST_S = 0.003
 """Between two blocks that are sealed early: what a block costs all processes together, about 2 ms
 of a core, is then less than the machine has."""
 
+_SHORTEST_SHOWN_S = 0.0015
+"""The same where a function sees each block as soon as it is sealed, and waits for nothing else."""
+
 _HELD_UP_S = 0.01
 """Shorter waits for the queue or for memory between two readings do not count as a full queue."""
 
@@ -281,6 +284,7 @@ class BlockGenerator:
         self._intake = Intake(
             options.when_full, options.waiting_bytes, self._clock.monotonic_s, spill
         )
+        self._shortest_s = _SHORTEST_S if show is None else _SHORTEST_SHOWN_S
         self._stopping = threading.Event()
         self._seal_now = threading.Event()
         self._is_seal_wanted = options.seals_early
@@ -651,7 +655,7 @@ class BlockGenerator:
                 self._move_until_due(soon=rested)
             elif not (early and rested):
                 if early:
-                    self._clock.wait(self._stopping, _SHORTEST_S)
+                    self._clock.wait(self._stopping, self._shortest_s)
                 self._clock.wait(self._seal_now, self._until_seal_s(soon=rested))
             rested = self._is_asked = False
             self._seal_now.clear()
