@@ -273,8 +273,13 @@ def _take_lock(path: str, host: str) -> int | None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if holds_lock(fd, path):
                 # Whose it is, for `remove_orphans`.
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{host}\n{host_id()}".encode(), 0)
+                try:
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, f"{host}\n{host_id()}".encode(), 0)
+                except OSError:
+                    # The disk is full: no one would know whose it is.
+                    os.unlink(path)
+                    raise
                 return fd
         except BlockingIOError:
             os.close(fd)

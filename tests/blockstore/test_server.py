@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -820,6 +821,19 @@ def test_the_lock_ends_with_the_process_that_has_it(host: Host) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
         os.close(fd)
+
+
+def test_a_lock_that_cannot_be_written_is_not_left(host: Host) -> None:
+    """It would not say whose it is, so no one would remove it if the driver is killed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # As on a full disk.
+    try:
+        with pytest.raises(PenstockError, match="could not be started"):
+            host.ensure()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not os.path.exists(lock_path(host.launch))
+    host.start()
 
 
 def test_it_takes_the_memory_with_it_when_the_driver_died_before_it_was_up(
