@@ -73,7 +73,8 @@ _HELD_TEXT = 300
 """Characters of what it waits for."""
 
 _MOST_AHEAD = 128
-"""Of how many blocks that were shown, and not sent since, it is kept what the function made."""
+"""How many blocks that were shown, and not sent since, are kept, or what the function made of them.
+"""
 
 _TEXT = 100_000
 """Characters of a traceback that travel to the driver."""
@@ -403,6 +404,9 @@ class _Attempt:
         elif isinstance(message, ShownBlock):
             with self._changed:
                 self._shown[message.attempt, message.block_id] = message
+                if len(self._shown) > _MOST_AHEAD:
+                    # Of a receiver that died before it was logged.
+                    del self._shown[next(iter(self._shown))]
                 self._changed.notify()
         elif isinstance(message, EndEpoch):
             with self._changed:
@@ -582,12 +586,9 @@ class _Attempt:
     def _see_ahead(self, program: _Program, shown: ShownBlock) -> None:
         """Call the function with a block that is not logged yet, and keep what it makes of it.
 
-        Not out of order: where one before it was not shown, it waits for its place. If it fails it
-        does so again with the block's place, and that counts.
+        If it fails it does so again with the block's place, and that counts.
         """
         own = (shown.attempt, shown.block_id)
-        if own != self._behind:
-            return
         self._behind = None
         self._with = f"block {shown.block_id}, which is not logged yet"
         try:
@@ -610,15 +611,17 @@ class _Attempt:
     def _next(self) -> tuple[int, ReceivedBlockInfo, int] | EndEpoch | ShownBlock | None:
         """Wait for the next block, or the end of an epoch behind its last one; None: it is over.
 
-        What is not logged yet is for when there is nothing else.
+        What is not logged yet is for when there is nothing else, and in order: it waits for those
+        before it.
         """
         with self._changed:
-            while not (self._blocks or self._ends or self._shown or self._is_over):
+            while not (self._blocks or self._ends or self._behind in self._shown or self._is_over):
                 self._changed.wait()
             if self._is_over:
                 return None
             if not (self._blocks or self._ends):
-                return self._shown.pop(next(iter(self._shown)))
+                assert self._behind is not None  # For mypy: it is one of those that were shown.
+                return self._shown.pop(self._behind)
             if self._ends and not (self._blocks and self._blocks[0][0] < self._ends[0].end):
                 return self._ends.popleft()
             place, info, added_ms = self._blocks.popleft()

@@ -100,7 +100,7 @@ class Task(_Attempt):
                 self.commit(self.ready.pop(message.number))
             else:
                 self._take(message)
-        elif self._blocks or self._ends or self._shown:
+        elif self._blocks or self._ends or self._behind in self._shown:
             work = self._next()
             assert work is not None
             if isinstance(work, ShownBlock):

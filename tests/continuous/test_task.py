@@ -282,6 +282,31 @@ def test_blocks_are_seen_ahead_while_those_before_them_are_logged(
     assert calls == [["0"], ["1"], ["2"], ["3"]]
 
 
+def test_a_block_that_was_shown_too_soon_is_seen_when_its_turn_comes(
+    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
+) -> None:
+    """Else none would be seen ahead of a source that always has some on the way to the log."""
+    blocks = [sealed(store, number, b"%d" % number) for number in range(4)]
+    for number in (1, 2):
+        attempt._take(shown(store, blocks[number]))
+    log(attempt, store, 0, blocks[0])
+    await_calls(calls, 3)
+    attempt._take(shown(store, blocks[3]))
+    await_calls(calls, 4)
+    log(attempt, store, 1, *blocks[1:])
+    assert output_of(attempt, 4) == [b"0", b"1", b"2", b"3"]
+    assert calls == [["0"], ["1"], ["2"], ["3"]]
+
+
+def test_of_shown_blocks_whose_turn_never_comes_only_the_last_are_kept(
+    attempt: _Attempt, store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "_MOST_AHEAD", 3)
+    for number in range(10):
+        attempt._take(shown(store, sealed(store, number, b"x")))
+    assert list(attempt._shown) == [("b" * 32, f"input-0-{n}") for n in range(7, 10)]
+
+
 def test_a_shown_block_of_another_attempt_is_another_block(
     attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore
 ) -> None:
@@ -304,7 +329,7 @@ def test_of_blocks_that_were_never_logged_only_the_last_are_kept(
     attempt._behind = (store.attempt, "input-0-0")
     for number in range(10):
         attempt._take(shown(store, sealed(store, number, b"x")))
-    await_calls(calls, 10)
+        await_calls(calls, number + 1)
     end_s = time.monotonic() + HANG_S
     while list(attempt._ahead) != [("b" * 32, f"input-0-{n}") for n in range(7, 10)]:
         assert time.monotonic() < end_s, list(attempt._ahead)
