@@ -90,13 +90,16 @@ def await_that(holds: Callable[[], object], says: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize(
+    ("parallelism", "deliver"), [(1, "durable"), (2, "durable"), (2, "stored")]
+)
 def test_each_record_is_in_the_sink_once(
-    ssc: StreamingContext, tmp_path: Path, parallelism: int
+    ssc: StreamingContext, tmp_path: Path, parallelism: int, deliver: Any
 ) -> None:
     out = tmp_path / "out"
     stream = ssc.receiverStream(numbers(3000, block_s=0.01))
-    stream.continuous(doubled, sink=FileSink(out, "jsonl"), epoch=0.05, parallelism=parallelism)
+    options: Any = {"parallelism": parallelism, "deliver": deliver}
+    stream.continuous(doubled, sink=FileSink(out, "jsonl"), epoch=0.05, **options)
     assert stream.epochs is None
     ssc.start()
     await_that(lambda: len(written(out)) >= 3000, lambda: len(written(out)))
@@ -505,13 +508,17 @@ class Picky:
         return doubled(batch)
 
 
-def test_records_that_the_function_raises_for_are_dead_letters(sc: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deliver", ["durable", "stored"])
+def test_records_that_the_function_raises_for_are_dead_letters(
+    sc: Any, tmp_path: Path, deliver: Any
+) -> None:
     before = threads()
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     ssc = StreamingContext(sc, 0.5)
     ssc.checkpoint(str(checkpoint))
     stream = ssc.receiverStream(numbers(300), "clicks")
-    stream.continuous(Picky(tmp_path), sink=FileSink(out, "jsonl"), epoch=0.05, dead_letters=True)
+    options: Any = {"dead_letters": True, "deliver": deliver}
+    stream.continuous(Picky(tmp_path), sink=FileSink(out, "jsonl"), epoch=0.05, **options)
     ssc.start()
     expected = [2 * n for n in range(300) if n % 7]
     await_that(lambda: len(written(out)) >= len(expected), lambda: len(written(out)))
@@ -571,7 +578,10 @@ def test_objects_without_columns_are_refused_with_what_to_do(
 
 
 @pytest.mark.usefixtures("early_blocks")
-def test_the_memory_of_a_batch_is_the_functions_own(ssc: StreamingContext, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deliver", ["durable", "stored"])
+def test_the_memory_of_a_batch_is_the_functions_own(
+    ssc: StreamingContext, tmp_path: Path, deliver: Any
+) -> None:
     class Keeps:
         def __init__(self) -> None:
             self.kept: list[pa.RecordBatch] = []
@@ -583,7 +593,7 @@ def test_the_memory_of_a_batch_is_the_functions_own(ssc: StreamingContext, tmp_p
             return batch
 
     stream = ssc.receiverStream(numbers(20_000, block_s=0.005))
-    stream.continuous(Keeps(), sink=FileSink(tmp_path, "jsonl"), epoch=0.1)
+    stream.continuous(Keeps(), sink=FileSink(tmp_path, "jsonl"), epoch=0.1, deliver=deliver)
     ssc.start()
     lines = lambda: sum(len(p.read_text().splitlines()) for p in tmp_path.glob("part-*"))  # noqa: E731
     await_that(lambda: lines() >= 20_000, lines)
