@@ -478,7 +478,8 @@ def _groups(found: Sequence[_Taken]) -> Iterator[list[_Taken]]:
             group, size = [], 0
         group.append(each)
         size += each.content.size
-    yield group
+    if group:
+        yield group
 
 
 async def _connect(
