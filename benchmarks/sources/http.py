@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.sources.http [seconds]``. 64 connections send one record a request; four send
 lines of JSON, 1 MB a request. The bare handler reads the body, of lines also looks through it with
-the parser that the receiver has, and answers at once. Clients are a process of their own, and so is
-the bare server. The receiver's log is forced to the disk. A connection gets one answer a block
-interval (2 ms here), so 64 get no more than 32,000 a second.
+the parser that the receiver has, and answers at once. The load is one process with a loop over its
+sockets, on both sides, and each server is a process of its own; the receiver's log is forced to the
+disk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.sources.http import HttpReceiver
 _SECONDS = 10.0
 _LINE = b'{"id": 123456, "name": "a name of some length", "value": 1.25, "tags": ["a", "b"]}\n'
 _LINES = _LINE * ((1 << 20) // len(_LINE))
-_SETTINGS = {"spark.streaming.blockInterval": "2ms", "spark.penstock.memory.size": "512m"}
+_SETTINGS = {"spark.penstock.memory.size": "512m"}
 _CONTEXT = multiprocessing.get_context("spawn")
 
 

@@ -33,6 +33,8 @@ _STOP_S = 4.0
 _REFUSED_S = 30.0
 """The pause after what will not pass by itself, such as a wrong password."""
 _MOST_AT_ONCE = 10_000
+_SEALED_PART = 1 / 8
+"""Of the window: what is stored then can become durable before the server has given the rest."""
 _MOMENT_S = 0.01
 """Messages of that time are stored together: it costs less than a call for each."""
 
@@ -128,7 +130,7 @@ class ClientSession(ABC, Generic[T]):
                 if messages:
                     in_halves(self.store, messages)
                     self._given += len(messages)
-                    if self._given >= self._window / 2:
+                    if self._given >= self._window * _SEALED_PART:
                         # The server would wait for the end of the block interval.
                         self._given = 0
                         self.receiver.seal()
