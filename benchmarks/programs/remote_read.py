@@ -1,10 +1,10 @@
 """Reading blocks of another host, beside a plain copy of the same bytes through a socket.
 
-A real block server serves blocks that lie in a memory file; this process fetches them one after the
-other as a batch's task does: connection, authentication, request, the record, its checksum. The
-plain copy is `sendall` of the same mapped bytes by another process and `recv_into` one buffer, over
-one connection. Both go through loopback, and take turns; the median of each counts. Blocks that
-leave their host are sealed, too: their reading is measured once more as if these did.
+A real block server serves blocks that lie in a memory file; this process fetches them as a batch's
+task does: the connection, requests, records, their checksums. The plain copy is `sendall` of the
+same mapped bytes by another process and `recv_into` one buffer, over one connection. Both go
+through loopback, and take turns; the median of each counts. Blocks that leave their host are
+sealed, too: their reading is measured once more as if these did.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ import tempfile
 import time
 from statistics import median
 
+import msgspec
+
 from benchmarks.programs._program import tell
-from penstock.blockstore import _fetch
-from penstock.blockstore._fetch import fetch
+from penstock.blockstore import BlockAccess, _fetch
+from penstock.blockstore._kept_connections import KeptConnections
+from penstock.blockstore._readahead import Readahead
+from penstock.blockstore._remote import fetch_from_host
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.wal import RECORD_HEADER_SIZE, stamp_record
 from penstock.wire import ApplicationLink, Server
@@ -92,11 +96,18 @@ def copied(port, size, buffer):
 
 
 def fetched(address, secret, block, within_host=True):
-    """Return the bytes per second of fetching it again and again."""
+    """Return the bytes per second of fetching it again and again, as if these were many blocks."""
     _fetch.is_within_host = lambda connected: within_host
+    _fetch._connections = KeptConnections()
+    access = BlockAccess({block.host: address}, ApplicationLink(secret))
+    blocks = [
+        msgspec.structs.replace(block, block_id=f"input-0-{number}")
+        for number in range(TOTAL // block.num_bytes)
+    ]
     begun = time.perf_counter()
-    for _ in range(TOTAL // block.num_bytes):
-        fetch(address, secret, block)
+    ahead = Readahead(blocks)
+    for one in blocks:
+        fetch_from_host(one, access, ahead=ahead)
     return TOTAL / (time.perf_counter() - begun)
 
 

@@ -11,7 +11,8 @@ The tag of a record is that of its SHA-256, which the server computes while it s
 where `FetchRequest.sealed` says so: with TLS, and between processes of one host, where it would
 cost more than the copy (`BlockConnection.seals_blocks`).
 
-A connection may carry several requests, one after the other.
+A connection may carry several requests, one after the other; they may all be sent before the first
+answer has come. It is kept for the next ones (`_kept_connections`).
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
+import select
 import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import msgspec
 from crc32c import crc32c
 
-from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, LogCipher, parse_record
+from penstock.blockstore._kept_connections import KeptConnections
+from penstock.reused_memory import ReusedMemory
+from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, CorruptRecordError, LogCipher, parse_record
 from penstock.wire import (
     TAG_BYTES,
     ClientHandshake,
@@ -47,8 +51,12 @@ MAX_REQUEST_BYTES = 64 << 10
 _MAX_ANSWER_BYTES = 64 << 10
 _STEP_BYTES = 1 << 20
 _CONNECT_TRY_S = 3.0
+_ALIGNMENT = 64
 _SILENCE_S = 10.0
 """Silence after which the connection is replaced by a new one: it may be half open."""
+
+_memory = ReusedMemory()
+_connections = KeptConnections()
 
 
 class FetchStatus(enum.IntEnum):
@@ -105,6 +113,8 @@ def fetch(
     connect_s: float | None = None,
     ssl_context: ssl.SSLContext | None = None,
     cipher: LogCipher | None = None,
+    others: Sequence[ReceivedBlockInfo] = (),
+    found: Callable[[ReceivedBlockInfo, memoryview], object] | None = None,
 ) -> memoryview:
     """Fetch a block's payload from a block server, and check it.
 
@@ -116,9 +126,13 @@ def fetch(
         connect_s: Bound of connecting, where it is worth less; None for `timeout_s`.
         ssl_context: Makes it a TLS connection, below the authentication.
         cipher: Decrypts the record if it comes from the segment: the server has no key.
+        others: Blocks of that server that are asked for in the same breath. The cipher is theirs,
+            too.
+        found: Is given the payload of each of the others that came.
 
     Returns:
-        The record's payload; its sequence, length and CRC-32C are those that were expected.
+        The record's payload; its sequence, length and CRC-32C are those that were expected. It, and
+        those of the others, share memory that is used again when nobody looks into it any more.
 
     Raises:
         AuthenticationError: The two ends do not share the secret.
@@ -130,10 +144,24 @@ def fetch(
         CorruptRecordError: What came is not the block.
     """
     peer = address_text(*address)
+    deadline_s = time.monotonic() + timeout_s
+    key = (address, secret, ssl_context is None)
+    wanted = (info, *others)
+    overhead = 0 if cipher is None else TAG_SIZE
+    memory = _memory.take(sum(room_for(one, overhead) for one in wanted))
     try:
-        with BlockConnection(address, peer, timeout_s, ssl_context, connect_s) as connection:
-            connection.authenticate(secret)
-            record, checksum = connection.request(info, 0 if cipher is None else TAG_SIZE)
+        records = None
+        if (kept := _connections.take(key)) is not None:
+            kept.extend(timeout_s)
+            # The server may end it at any time, and may have been replaced.
+            with contextlib.suppress(OSError, EOFError):
+                records = _received(kept, key, wanted, memory, overhead)
+        if records is None:
+            left_s = deadline_s - time.monotonic()
+            connection = BlockConnection(address, peer, left_s, ssl_context, connect_s)
+            with connection.closed_if_it_fails():
+                connection.authenticate(secret)
+            records = _received(connection, key, wanted, memory, overhead)
     except (OSError, EOFError) as error:
         reason = str(error) or type(error).__name__
         if isinstance(error, TimeoutError):
@@ -141,6 +169,49 @@ def fetch(
         raise ConnectionLostError(
             peer, f"block {info.block_id} could not be fetched from {peer}: {reason}"
         ) from error
+    payload = _payload_of(info, records[0], cipher)
+    for other, record in zip(others, records[1:], strict=False):
+        # Whatever is wrong with one is told when it is asked for by itself.
+        if found is not None:
+            with contextlib.suppress(BlockNotServedError, CorruptRecordError):
+                found(other, _payload_of(other, record, cipher))
+    return payload
+
+
+_Record = tuple[memoryview, int]
+"""A record, and the checksum of its payload."""
+
+
+def _received(
+    connection: BlockConnection,
+    key: Hashable,
+    wanted: Sequence[ReceivedBlockInfo],
+    memory: memoryview,
+    overhead: int,
+) -> list[_Record | BlockNotServedError]:
+    """Return what came of each that was wanted, at least a record of the first."""
+    records: list[_Record | BlockNotServedError] = []
+    with connection.closed_if_it_fails():
+        try:
+            for found in connection.request(wanted, memory, overhead):
+                if not records and isinstance(found, BlockNotServedError):
+                    raise found
+                records.append(found)
+        except (OSError, EOFError, WireError):
+            if not records:
+                raise
+            connection.close()
+            return records
+    _connections.give(key, connection)
+    return records
+
+
+def _payload_of(
+    info: ReceivedBlockInfo, found: _Record | BlockNotServedError, cipher: LogCipher | None
+) -> memoryview:
+    if isinstance(found, BlockNotServedError):
+        raise found
+    record, checksum = found
     # The server holds lengths against the request's, so that this one tells the place.
     from_memory = len(record) == RECORD_HEADER_SIZE + info.num_bytes
     return parse_record(
@@ -149,6 +220,11 @@ def fetch(
         cipher=None if from_memory else cipher,
         checksum=checksum,
     )
+
+
+def room_for(info: ReceivedBlockInfo, overhead: int) -> int:
+    """Return how many bytes a record takes, to the next place where Arrow would have one begin."""
+    return -(-(RECORD_HEADER_SIZE + info.num_bytes + overhead) // _ALIGNMENT) * _ALIGNMENT
 
 
 class BlockConnection:
@@ -198,6 +274,23 @@ class BlockConnection:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @contextlib.contextmanager
+    def closed_if_it_fails(self) -> Iterator[None]:
+        """Close it when what is done raises."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def is_quiet(self) -> bool:
+        """Tell whether nothing has come, the end of the connection either."""
+        return not select.select([self._socket], [], [], 0)[0]
+
+    def leave(self) -> None:
+        """Let it be another process's."""
+        self._socket.close()
+
     def close(self) -> None:
         """Close it; anyone who waits for it in another thread gets an error."""
         with contextlib.suppress(OSError):
@@ -230,42 +323,49 @@ class BlockConnection:
             self.send(handshake.receive(self.receive(handshake.expects)))
         self._seals = handshake.seals()
 
-    def request(self, info: ReceivedBlockInfo, overhead: int) -> tuple[memoryview, int]:
-        """Return the record and the checksum of its payload.
+    def request(
+        self, infos: Sequence[ReceivedBlockInfo], memory: memoryview, overhead: int
+    ) -> Iterator[_Record | BlockNotServedError]:
+        """Ask for blocks; yield of each its record and the checksum of that's payload, or why not.
 
-        Its length is as `info` has it, or longer by `overhead`.
+        The length of one is as `infos` has it, or longer by `overhead`. They are put into `memory`.
         """
         sealed = self.seals_blocks
-        self.ask(FetchRequest(info.sequence, info.memory, info.segment, sealed))
-        status, length = self.answer()
-        if status is not FetchStatus.RECORD:
-            reason = self.text(length).decode(errors="replace")
-            raise BlockNotServedError(self._peer, info.block_id, status, reason)
-        expected = RECORD_HEADER_SIZE + info.num_bytes
-        if length not in (expected, expected + overhead):
-            raise ProtocolError(
-                self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
-            )
-        # Not above: the block server, which needs the rest of this file, does without it.
-        import pyarrow as pa
-
-        # From Arrow's pool: it keeps memory, and new memory costs more than what is done with it.
-        record = memoryview(pa.allocate_buffer(length)).cast("B")
-        checksum, place, digest = 0, 0, hashlib.sha256()
-        for piece in self._pieces(record):
-            # While it is in the processor's cache.
-            checksum = crc32c(piece[max(0, RECORD_HEADER_SIZE - place) :], checksum)
+        asks = [FetchRequest(one.sequence, one.memory, one.segment, sealed) for one in infos]
+        self.send(b"".join(map(self._sealed_request, asks)))
+        place = 0
+        for info in infos:
+            status, length = self.answer()
+            if status is not FetchStatus.RECORD:
+                reason = self.text(length).decode(errors="replace")
+                yield BlockNotServedError(self._peer, info.block_id, status, reason)
+                continue
+            expected = RECORD_HEADER_SIZE + info.num_bytes
+            if length not in (expected, expected + overhead):
+                raise ProtocolError(
+                    self._peer, f"block {info.block_id} has {expected} bytes, it announced {length}"
+                )
+            record = memory[place : place + length]
+            place += room_for(info, overhead)
+            checksum, come, digest = 0, 0, hashlib.sha256()
+            for piece in self._pieces(record):
+                # While it is in the processor's cache.
+                checksum = crc32c(piece[max(0, RECORD_HEADER_SIZE - come) :], checksum)
+                if sealed:
+                    digest.update(piece)
+                come += len(piece)
             if sealed:
-                digest.update(piece)
-            place += len(piece)
-        if sealed:
-            self._seals.incoming.check(self._peer, self.receive(TAG_BYTES), digest.digest())
-        return record, checksum
+                self._seals.incoming.check(self._peer, self.receive(TAG_BYTES), digest.digest())
+            yield record, checksum
 
     def ask(self, request: msgspec.Struct) -> None:
         """Send a request."""
+        self.send(self._sealed_request(request))
+
+    def _sealed_request(self, request: msgspec.Struct) -> bytes:
         text = msgspec.msgpack.encode(request)
-        self.send_sealed(REQUEST.pack(len(text)) + text)
+        data = REQUEST.pack(len(text)) + text
+        return data + self._seals.outgoing.tag(data)
 
     def answer(self) -> tuple[FetchStatus, int]:
         """Receive the head of an answer: its status and the length of what follows.

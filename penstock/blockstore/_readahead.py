@@ -1,9 +1,11 @@
-"""`Readahead`: what the blocks of a task have on an object store, asked for together.
+"""`Readahead`: what the blocks of a task have elsewhere, asked for together.
 
 A request of an object store takes tens of milliseconds, whatever it brings, and a task may have
 thousands of small blocks. So neighbours in a segment are one range, and ranges are asked for
 several at a time. Nothing is asked for before the first block of the task is to be read there; then
 it is for those blocks that cannot be in memory on this host, some MiB of them at a time.
+
+Of another host the blocks that come next are asked for with the one that is to be read.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.blockstore.process_log import log_of
-from penstock.wal import WalError, is_on_objects, locate, segment_path
+from penstock.wal import WalError, is_on_objects, is_shared, locate, segment_path
 from penstock.wire.messages import ReceivedBlockInfo, SegmentPlace
 
 _WINDOW_BYTES = 16 << 20
@@ -21,6 +23,9 @@ _GAP_BYTES = 64 << 10
 """What lies between two blocks and is read with them: less than a request takes in its time."""
 _RANGE_BYTES = 4 << 20
 _AT_ONCE = 16
+_HOST_BLOCKS = 32
+"""Blocks that a host is asked for at one time: their requests have room in what a socket holds."""
+_HOST_BYTES = 8 << 20
 
 
 class Readahead:
@@ -34,6 +39,31 @@ class Readahead:
         self._infos = infos
         self._windows: dict[tuple[str, int, int], tuple[SegmentPlace, ...]] | None = None
         self._records: dict[tuple[str, int, int], memoryview] = {}
+        self._at = {info.block_id: at for at, info in enumerate(infos)}
+        self._payloads: dict[str, memoryview] = {}
+
+    def take_fetched(self, info: ReceivedBlockInfo) -> memoryview | None:
+        """Return the payload of a block that came with another one of its host."""
+        return self._payloads.pop(info.block_id, None)
+
+    def fetched(self, info: ReceivedBlockInfo, payload: memoryview) -> None:
+        """Keep the payload of a block until it is its turn."""
+        self._payloads[info.block_id] = payload
+
+    def next_of_host(self, info: ReceivedBlockInfo) -> list[ReceivedBlockInfo]:
+        """Return the blocks after one that are to be fetched with it, which is on another host."""
+        # Who reads in another order takes none of them.
+        self._payloads.clear()
+        found: list[ReceivedBlockInfo] = []
+        size = info.num_bytes
+        for other in self._infos[self._at.get(info.block_id, len(self._infos)) + 1 :]:
+            size += other.num_bytes
+            if len(found) == _HOST_BLOCKS or size > _HOST_BYTES or other.host != info.host:
+                break
+            if _is_here(other):
+                break
+            found.append(other)
+        return found
 
     def take(self, place: SegmentPlace) -> memoryview | None:
         """Return the record of a block as the store has it; None: ask for it by itself."""
@@ -47,6 +77,13 @@ class Readahead:
             for read in window:
                 del self._windows[_key(read)]
         return self._records.pop(key, None)
+
+
+def _is_here(info: ReceivedBlockInfo) -> bool:
+    places = [info.memory.path] if info.memory is not None else []
+    if info.segment is not None:
+        places.append(info.segment.folder)
+    return any(is_shared(place) or os.path.exists(place) for place in places)
 
 
 def _key(place: SegmentPlace) -> tuple[str, int, int]:

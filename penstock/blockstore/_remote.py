@@ -32,6 +32,7 @@ from penstock.wire import (
 from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, ReceivedBlockInfo
 
 if TYPE_CHECKING:
+    from penstock.blockstore._readahead import Readahead
     from penstock.blockstore.reader import BlockAccess
 
 _log = logging.getLogger("penstock.blockstore")
@@ -64,6 +65,7 @@ def fetch_from_host(
     access: BlockAccess,
     cipher: LogCipher | None = None,
     log_cipher: LogCipher | None = None,
+    ahead: Readahead | None = None,
 ) -> memoryview:
     """Fetch a block's payload from the block server of a host that has it, wherever that is by now.
 
@@ -77,6 +79,7 @@ def fetch_from_host(
         access: How blocks are reached.
         cipher: Decrypts copies.
         log_cipher: Decrypts the record in the receiver's log; None: `cipher` does.
+        ahead: Which blocks are read after it, and what came of them with earlier ones.
 
     Raises:
         WireError, CorruptRecordError: As `fetch`; the last try's: no host has the block.
@@ -84,6 +87,10 @@ def fetch_from_host(
             which one is away, and the text says of each what was wrong.
         HostSilentError: One of them may have it.
     """
+    if ahead is not None and (came := ahead.take_fetched(info)) is not None:
+        return came
+    # Those of attempts may have other keys.
+    together = ahead if cipher is None and log_cipher is None else None
     context = access.link.client_context()
     deadline_s = time.monotonic() + access.fetch_timeout_s
     sources = [
@@ -92,6 +99,7 @@ def fetch_from_host(
             access.servers.get(copy.host),
             cipher if number else log_cipher or cipher,
             is_copy=number > 0,
+            together=None if number else together,
         )
         for number, copy in enumerate(copies_of(info))
     ]
@@ -155,8 +163,10 @@ class _Source:
         cipher: LogCipher | None,
         *,
         is_copy: bool,
+        together: Readahead | None,
     ) -> None:
         self.info = info
+        self._together = together
         self._cipher = cipher
         # Its log has no cipher: what it holds was encrypted before it was sent there.
         self._is_copy = is_copy
@@ -180,6 +190,7 @@ class _Source:
             wanted, cipher = self.info, self._cipher
             if self._is_copy and cipher is not None:
                 wanted = msgspec.structs.replace(wanted, num_bytes=wanted.num_bytes + SEAL_SIZE)
+            ahead = self._together
             payload = fetch(
                 self._address,
                 access.link.secret,
@@ -188,6 +199,8 @@ class _Source:
                 connect_s=_CONNECT_S if is_one_of_many else None,
                 ssl_context=context,
                 cipher=None if self._is_copy else cipher,
+                others=() if ahead is None else ahead.next_of_host(wanted),
+                found=None if ahead is None else ahead.fetched,
             )
             return opened_copy(cipher, wanted.block_id, payload) if self._is_copy else payload
         except BlockNotServedError as error:

@@ -362,41 +362,52 @@ class BlockService:
 
     async def _send(self, peer: _Peer, record: _Record, sealed: bool) -> None:
         loop = asyncio.get_running_loop()
-        step_s = self._limits.step_timeout_s
         digest = hashlib.sha256()
         with self._sending(peer.writer) as send:
-            await asyncio.wait_for(
-                send(peer.sealed(ANSWER.pack(FetchStatus.RECORD, record.length))), step_s
-            )
+            head = peer.sealed(ANSWER.pack(FetchStatus.RECORD, record.length))
             for piece in record.pieces(self._step_bytes):
                 if not sealed:
-                    await asyncio.wait_for(send(piece), step_s)
-                    continue
-                hashing = loop.run_in_executor(self._hashers, digest.update, piece)
-                await asyncio.wait_for(send(piece), step_s)
-                await hashing
+                    await send(head, piece)
+                else:
+                    hashing = loop.run_in_executor(self._hashers, digest.update, piece)
+                    await send(head, piece)
+                    await hashing
+                head = b""
             if sealed:
-                await asyncio.wait_for(send(peer.seals.outgoing.tag(digest.digest())), step_s)
+                await send(b"", peer.seals.outgoing.tag(digest.digest()))
 
     @contextlib.contextmanager
     def _sending(
         self, writer: asyncio.StreamWriter
-    ) -> Iterator[Callable[[bytes | memoryview], Awaitable[None]]]:
-        """Yield what sends a piece, with one copy of it less where that can be."""
+    ) -> Iterator[Callable[[bytes, bytes | memoryview], Awaitable[None]]]:
+        """Yield what sends a head and a piece, with one copy of it less where that can be."""
+        step_s = self._limits.step_timeout_s
         if self._ssl_context is not None:
 
-            async def send(piece: bytes | memoryview) -> None:
-                writer.write(bytes(piece))
-                await writer.drain()
+            async def write(head: bytes, piece: bytes | memoryview) -> None:
+                writer.write(b"".join((head, piece)))
+                await asyncio.wait_for(writer.drain(), step_s)
 
-            yield send
+            yield write
             return
         loop = asyncio.get_running_loop()
         # The writer would copy what the socket does not take at once. All that went through it
         # before was answered, so nothing is left in it.
         with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as direct:
             direct.setblocking(False)
-            yield lambda piece: loop.sock_sendall(direct, piece)
+
+            async def send(head: bytes, piece: bytes | memoryview) -> None:
+                try:
+                    sent = direct.sendmsg((head, piece))
+                except BlockingIOError:
+                    sent = 0
+                if sent < len(head):
+                    await asyncio.wait_for(loop.sock_sendall(direct, head[sent:]), step_s)
+                rest = memoryview(piece)[max(0, sent - len(head)) :]
+                if rest:
+                    await asyncio.wait_for(loop.sock_sendall(direct, rest), step_s)
+
+            yield send
 
     async def _say(self, peer: _Peer, status: FetchStatus, reason: str) -> None:
         await self._reply(peer, status, reason.encode(errors="replace")[:_MAX_REASON_BYTES])
@@ -498,7 +509,14 @@ def _opened(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> _Recor
         return _RecordInFile(fd, place.offset, place.length)
     shift = place.offset % mmap.ALLOCATIONGRANULARITY
     # Not closed by hand: the last view of it does that.
-    mapped = mmap.mmap(fd, place.length + shift, prot=mmap.PROT_READ, offset=place.offset - shift)
+    mapped = mmap.mmap(
+        fd,
+        place.length + shift,
+        # All of it is going to be read: one call instead of thousands of faults.
+        flags=mmap.MAP_SHARED | mmap.MAP_POPULATE,
+        prot=mmap.PROT_READ,
+        offset=place.offset - shift,
+    )
     record = memoryview(mapped)[shift : shift + place.length]
     _check(record_length(record, expected_sequence=sequence), place)
     return _MappedRecord(record)

@@ -482,7 +482,7 @@ def _find(
         )
 
         try:
-            return parse_block(memoryview(fetch_from_host(info, access, cipher, log_cipher)))
+            return parse_block(fetch_from_host(info, access, cipher, log_cipher, ahead))
         except (WalError, WireError, ValueError) as error:
             where = f"block server of {' and of '.join(info.hosts)}"
             tried.note(where, error, not isinstance(error, HostSilentError))
