@@ -12,7 +12,7 @@ from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot
 from penstock.tracker.errors import LedgerError, LedgerLostError
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.received_block_tracker import AttemptRegistration, ReceivedBlockTracker
 from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
 from penstock.wal import is_shared
 from penstock.wire import Peer
@@ -126,8 +126,6 @@ class Control:
 
     def on_control(self, peer: Peer, message: Message) -> Message:
         """Deal with a message and return the answer; on the control thread."""
-        if isinstance(message, RegisterReceiver):
-            return self._register(peer, message)
         if isinstance(message, ReportRateStatus):
             if self._receivers.is_current(message):
                 self._disk_room.take(message)
@@ -177,22 +175,44 @@ class Control:
             return self._slow(message)
         return Refused(f"{type(message).__name__} is not for the tracker")
 
-    def _register(self, peer: Peer, message: RegisterReceiver) -> Message:
-        refusal = self._refusal(message)
-        if refusal is not None:
-            # One that comes during a stop is no news.
-            level = logging.WARNING if self._is_started() else logging.INFO
-            _log.log(level, "refused a receiver: %s", refusal)
-            return Refused(refusal)
-        try:
-            registration = self._ledger.register_attempt(
-                message.stream_id, message.attempt, message.host, message.log
+    def register(self, receivers: Sequence[tuple[Peer, RegisterReceiver]]) -> list[Message]:
+        """Register receivers, with one record of the driver log; the answer of each, in order."""
+        answers: list[Message | None] = [self._refused(message) for _, message in receivers]
+        wanted = [
+            message
+            for (_, message), answer in zip(receivers, answers, strict=True)
+            if answer is None
+        ]
+        found = iter(
+            self._ledger.register_attempts(
+                [(one.stream_id, one.attempt, one.host, one.log) for one in wanted]
             )
-        except LedgerLostError as error:
-            return Refused(str(error))
-        except LedgerError as error:
+        )
+        return [
+            self._registered(peer, message, next(found)) if answer is None else answer
+            for (peer, message), answer in zip(receivers, answers, strict=True)
+        ]
+
+    def _refused(self, message: RegisterReceiver) -> Refused | None:
+        refusal = self._refusal(message)
+        if refusal is None:
+            return None
+        # One that comes during a stop is no news.
+        level = logging.WARNING if self._is_started() else logging.INFO
+        _log.log(level, "refused a receiver: %s", refusal)
+        return Refused(refusal)
+
+    def _registered(
+        self,
+        peer: Peer,
+        message: RegisterReceiver,
+        registration: AttemptRegistration | LedgerError,
+    ) -> Message:
+        if isinstance(registration, LedgerLostError):
+            return Refused(str(registration))
+        if isinstance(registration, LedgerError):
             # A log that is full now may have space later.
-            return Failure(str(error))
+            return Failure(str(registration))
         info, new, rates = self._receivers.register(peer, message)
         if not self._is_started():
             # It came just when the receivers were told to stop, and would never hear of it.

@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -35,6 +36,7 @@ from penstock.wire.messages import (
     Message,
     Ok,
     Refused,
+    RegisterReceiver,
     ReportRateStatus,
     SendLetters,
     ShownBlock,
@@ -52,6 +54,8 @@ MAXIMUM_WAITING = 65_536
 """Messages that may wait for the log; more are answered with a `Failure` at once (I7)."""
 
 _BLOCKS_PER_RECORD = 8192
+
+_REGISTRATIONS_PER_RECORD = 256
 
 
 class BatchedAdditions(Generic[Token]):
@@ -211,6 +215,7 @@ class TrackerEndpoint:
         self._additions: BatchedAdditions[PendingReply] = BatchedAdditions(
             ledger, self._added, company=company
         )
+        self._registering: deque[tuple[Peer, RegisterReceiver, PendingReply]] = deque()
         self._control = EventLoop("tracker-control", _failed)
         self._readers = EventLoop("places", _failed)
 
@@ -285,6 +290,11 @@ class TrackerEndpoint:
             # Many of them come, and nobody waits for an answer.
             self._control.post(lambda: handler.on_control(peer, message))
             return Ok()
+        if isinstance(message, RegisterReceiver):
+            # Those that wait are registered together: at a start, all.
+            self._registering.append((peer, message, pending))
+            self._control.post(lambda: self._register(handler))
+            return pending
         self._control.post(lambda: self._answer(handler.on_control, peer, message, pending))
         return pending
 
@@ -307,6 +317,23 @@ class TrackerEndpoint:
         self._server.resolve(answers)
         if self.places is not None:
             self.places.backlogs.check()
+
+    # -- called on the control thread ----------------------------------------------------------
+
+    def _register(self, handler: Control) -> None:
+        count = min(len(self._registering), _REGISTRATIONS_PER_RECORD)
+        waiting = [self._registering.popleft() for _ in range(count)]
+        if not waiting:
+            return  # An earlier call took them.
+        answers: list[Message]
+        try:
+            answers = handler.register([(peer, message) for peer, message, _ in waiting])
+        except Exception as error:  # noqa: BLE001 - becomes the answer, and a log line
+            _log.exception("the tracker failed to register %d receivers", count)
+            answers = [Failure(f"{type(error).__name__}: {error}")] * count
+        self._server.resolve(
+            [(pending, answer) for (_, _, pending), answer in zip(waiting, answers, strict=True)]
+        )
 
     # -- called on the control thread, or on that of places ----------------------------------------
 

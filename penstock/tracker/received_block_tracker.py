@@ -419,26 +419,61 @@ class ReceivedBlockTracker:
                 log that it is to share has been removed.
             LedgerWriteError: When the driver log did not take it; nothing was changed.
         """
+        found = self.register_attempts([(stream_id, attempt, host, log)])[0]
+        if isinstance(found, LedgerError):
+            raise found
+        return found
+
+    def register_attempts(
+        self, attempts: Sequence[tuple[int, str, str, str]]
+    ) -> list[AttemptRegistration | LedgerError]:
+        """Register many with one record of the driver log: all that are new, or none.
+
+        Args:
+            attempts: Stream, attempt, host and log of each, as for `register_attempt`.
+
+        Returns:
+            What `register_attempt` would return, or raise, in order.
+        """
         with self._commit_lock:
             state = self._state
-            stream = state.streams.get(stream_id)
-            if stream is None or stream_id not in self._stream_ids:
-                raise LedgerError(f"stream {stream_id} is not known")
-            known = state.attempts.get(attempt)
-            if known is None:
-                if log in state.removed_logs:
-                    raise LedgerError(f"attempt {attempt} is to share {log}, which was removed")
-                counter = stream.next_counter
-                self._commit(
-                    f"the registration of attempt {attempt} of stream {stream_id}",
-                    [AttemptRegistrationEvent(stream_id, attempt, host, counter, log)],
-                )
-            elif stream.newest != attempt or known.ended:
-                raise LedgerError(f"attempt {attempt} of stream {stream_id} was replaced or ended")
-            else:
-                counter = known.counter
-            first = BlockNumbers.first_number(counter)
-            return AttemptRegistration(first, stream.position.value, stream.splits)
+            new: dict[str, AttemptRegistrationEvent] = {}
+            next_counters: dict[int, int] = {}
+            found: list[AttemptRegistration | LedgerError] = []
+            for stream_id, attempt, host, log in attempts:
+                stream = state.streams.get(stream_id)
+                known = state.attempts.get(attempt)
+                if stream is None or stream_id not in self._stream_ids:
+                    found.append(LedgerError(f"stream {stream_id} is not known"))
+                    continue
+                if known is not None and (stream.newest != attempt or known.ended):
+                    text = f"attempt {attempt} of stream {stream_id} was replaced or ended"
+                    found.append(LedgerError(text))
+                    continue
+                if known is None and attempt not in new:
+                    if log in state.removed_logs:
+                        text = f"attempt {attempt} is to share {log}, which was removed"
+                        found.append(LedgerError(text))
+                        continue
+                    counter = next_counters.get(stream_id, stream.next_counter)
+                    next_counters[stream_id] = counter + 1
+                    new[attempt] = AttemptRegistrationEvent(stream_id, attempt, host, counter, log)
+                counter = new[attempt].counter if known is None else known.counter
+                first = BlockNumbers.first_number(counter)
+                found.append(AttemptRegistration(first, stream.position.value, stream.splits))
+            if new:
+                first_new = next(iter(new.values()))
+                what = f"attempt {first_new.attempt} of stream {first_new.stream_id}"
+                if len(new) > 1:
+                    what = f"{len(new)} attempts"
+                try:
+                    self._commit(f"the registration of {what}", list(new.values()))
+                except LedgerWriteError as error:
+                    return [
+                        error if attempt in new and not isinstance(answer, LedgerError) else answer
+                        for (_, attempt, _, _), answer in zip(attempts, found, strict=True)
+                    ]
+            return found
 
     def splits(self, streams: Sequence[int]) -> SplitsEvent:
         """Return which splits the receivers have that share a source."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,13 @@ def next_block(ledger: ReceivedBlockTracker, attempt: str) -> Any:
     return block(0, attempt, ledger._state.attempts[attempt].numbers.next)
 
 
+def raised(found: Sequence[object]) -> None:
+    """Raise what a ledger returned as an error."""
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+
+
 def on_places(act: Callable[[Places], object]) -> Callable[[ReceivedBlockTracker], object]:
     return lambda ledger: act(ledger.places)
 
@@ -89,6 +96,10 @@ CHANGES: dict[str, tuple[Any, Callable[[ReceivedBlockTracker], object]]] = {
     "an attempt is registered": (
         of_batches,
         lambda ledger: ledger.register_attempt(0, A3, "host"),
+    ),
+    "attempts are registered together": (
+        of_batches,
+        lambda ledger: raised(ledger.register_attempts([(0, A2, "host", ""), (0, A3, "host", "")])),
     ),
     "an attempt is forgotten": (of_batches, lambda ledger: ledger.forget_attempts((A1,))),
     "a block is added": (

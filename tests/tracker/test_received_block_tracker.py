@@ -788,3 +788,34 @@ def test_a_recovered_block_still_says_how_its_records_lie(folder: str) -> None:
     ]
     add(tracker, 0, A1, blocks)
     assert recover(after_crash(folder)).unallocated_blocks(0) == tuple(blocks)
+
+
+def test_attempts_that_are_registered_together_are_in_the_log_together_or_not_at_all(
+    folder: str,
+) -> None:
+    ledger = ReceivedBlockTracker.recover([0, 1], folder, options=LOG_OPTIONS)
+    old, newest = attempt_name(8), attempt_name(9)
+    first_old = ledger.register_attempt(0, old, "host")
+    records = ledger._driver_log.records
+    first, unknown, second, again = ledger.register_attempts(
+        [(0, A1, "host", ""), (7, newest, "host", ""), (1, A2, "host", "log"), (0, A1, "host", "")]
+    )
+    assert isinstance(unknown, LedgerError)
+    assert not isinstance(first, LedgerError)
+    assert first == again
+    assert first.first_block_number > first_old.first_block_number
+    assert ledger._driver_log.records == records + 1
+    assert ledger.register_attempt(1, A2, "host", "log") == second
+    with pytest.raises(LedgerError, match="replaced or ended"):
+        ledger.register_attempt(0, old, "host")
+    # A driver that is killed before the record is whole, and one that is right after.
+    cut, whole = after_crash(folder), folder
+    with LogReader.open(cut) as reader:
+        (*_, last) = reader.records()
+    half = last.place.length // 2
+    with open(LogReader.open(cut).segments[0].path, "r+b") as file:
+        file.seek(last.place.offset + half)
+        file.write(bytes(last.place.length - half))
+    ledger.close()
+    assert ReceivedBlockTracker.recover([0, 1], cut).attempts == (old,)
+    assert set(ReceivedBlockTracker.recover([0, 1], whole).attempts) == {old, A1, A2}

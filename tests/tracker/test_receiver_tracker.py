@@ -1091,3 +1091,30 @@ def test_a_failed_job_is_told_by_the_line_that_says_most(
         assert f"The job of receiver 0 failed: {line}" in caplog.messages
         # So that what is shown of the end needs not say that it does not know why.
         assert events.until("stopped").last_error_message == "The job of receiver 0 failed"
+
+
+def test_receivers_that_register_at_one_time_share_a_record_of_the_driver_log(
+    tmp_path: Path,
+) -> None:
+    streams = range(20)
+    receivers: dict[int, tuple[Receiver, str]] = {one: (Source(), f"s{one}") for one in streams}
+    with running_tracker(tmp_path, receivers=receivers) as (tracker, cluster, _):
+        attempts = [cluster.next_attempt() for _ in streams]
+        clients = [attempt.connect() for attempt in attempts]
+        free = threading.Event()
+        tracker._endpoint._control.post(lambda: free.wait(WAIT_S))
+        before = tracker.ledger._driver_log.records
+        asked = [
+            client.ask_async(attempt.registration())
+            for client, attempt in zip(clients, attempts, strict=True)
+        ]
+        while len(tracker._endpoint._registering) < len(streams):
+            assert not any(answer.done() for answer in asked)
+            free.wait(0.001)
+        free.set()
+        answers = [answer.result(WAIT_S) for answer in asked]
+        assert all(isinstance(answer, Registered) for answer in answers)
+        assert tracker.ledger._driver_log.records == before + 1
+        for attempt, answer in zip(attempts, answers, strict=True):
+            stream, first = attempt.launch.stream_id, answer.first_block_number
+            assert attempt.add(block(stream, attempt.launch.attempt, first)) == Ok()
