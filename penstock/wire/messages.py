@@ -89,7 +89,7 @@ class RegisterReceiver(msgspec.Struct, frozen=True, tag=True):
     """Folder of the log that it shares with others of its process; empty: it has its own."""
 
 
-class AddBlock(msgspec.Struct, frozen=True, tag=True):
+class AddBlock(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Ask that blocks be written to the driver log, in this order. Answered by `Ok`/`Refused`.
 
     One message carries all the blocks that were waiting, so that they share a round trip.
@@ -226,7 +226,7 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """By how many milliseconds it is behind the source's end, where it knows times; else None."""
 
 
-class ReportRateStatus(msgspec.Struct, frozen=True, tag=True):
+class ReportRateStatus(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Tell how a receiver's rate is used: regularly, and when it has a new rate (send)."""
 
     stream_id: int
@@ -380,7 +380,7 @@ class SendLetters(msgspec.Struct, frozen=True, tag=True):
     """Also those that were sent before, or may have been."""
 
 
-class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True):
+class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The clean-up of these blocks is in the driver log: their bytes may go (I4) (send).
 
     `block_ids` frees their hot copies. `segments` are (folder, segment number) of segments whose
@@ -762,7 +762,7 @@ class Failure(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag=True):
+class Heartbeat(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Nothing happened; the connection lives (send)."""
 
 
