@@ -178,11 +178,14 @@ class SyntheticCluster:
         receiver = SyntheticReceiver(launch, found[0] if found else anywhere)
         self._running[tag] = receiver
         self._launched.put(receiver)
-        return receiver.end.result()
+        try:
+            return receiver.end.result()
+        finally:
+            del self._running[tag]
 
     def cancel(self, tag):
-        if tag in self._running:
-            self._running[tag].die()
+        if (receiver := self._running.get(tag)) is not None:
+            receiver.die()
 
     def thread(self, target, name):
         return threading.Thread(target=target, name=name, daemon=True)

@@ -38,6 +38,8 @@ _STOP_TIMEOUT_S = 15.0
 _FRAMES_PER_TURN = 16
 """How many frames that can wait go out in one turn of the loop, which takes a millisecond then."""
 
+_TURNS = 32
+
 _OFFERED_BYTES = 1 << 20
 """A peer that leaves more than this unread is offered nothing."""
 
@@ -337,7 +339,9 @@ class Server:
             self._send_some()
 
     def _send_some(self) -> None:
-        for _ in range(min(_FRAMES_PER_TURN, len(self._frames))):
+        # More where many wait, so that they do not become ever more while other threads are busy.
+        count = max(_FRAMES_PER_TURN, len(self._frames) // _TURNS)
+        for _ in range(min(count, len(self._frames))):
             connection, frame = self._frames.popleft()
             connection.queue(frame)
         if self._frames:
