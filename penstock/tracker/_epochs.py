@@ -15,7 +15,7 @@ import math
 import threading
 import time
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from msgspec import structs
 from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
 from penstock.rate_limited_log import RateLimitedLog
+from penstock.tracker._events import block_number
 from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
 from penstock.wire import Peer
@@ -197,8 +198,9 @@ class Epochs:
         self._state = _State.FILLING
         self._start, self._epoch = self._begin()
         self._pushed = self._ended_at = self._epoch.end
-        # The ids of blocks that the tasks were shown, which should have the places from there on.
-        self._shown: deque[str] = deque()
+        # The attempt, and the number, of the last block before that place: numbers and places go on
+        # together. None: it is not known.
+        self._last: tuple[str, int] | None = None
         self._clock_ms = self._epoch.clock_ms
         self._ended_s = -math.inf
         self._wakes_s = math.inf
@@ -267,24 +269,18 @@ class Epochs:
         block with its place, and forgotten when that is another task, or does not happen. So it
         need not be known whose it is, nor whether all of it arrives.
         """
+        number = block_number(self.stream_id, message.block_id)
         with self._changed:
+            if self._is_over or self._last is None or self._last[0] != message.attempt:
+                return
+            ahead = number - self._last[1] - 1
             logged = self._places.next(self.stream_id) - self._pushed
-            if self._is_over or logged > len(self._shown) or len(self._shown) >= _MOST_SHOWN:
+            if not logged <= ahead < _MOST_SHOWN:
                 return  # The tasks are behind: it comes soon enough with its place.
-            parts = len(self._tasks)
-            peer = self._tasks[(self._pushed + len(self._shown)) % parts].peer
-            self._shown.append(message.block_id)
+            peer = self._tasks[(self._pushed + ahead) % len(self._tasks)].peer
             if peer is not None:
                 # A call that lets no other thread run would leave all of them unread.
                 peer.offer(message)
-
-    def _forget_shown(self, end: int) -> None:
-        """Take what is sent up to a place from what was shown; needs `_changed`."""
-        for block in self._places.between(self.stream_id, self._pushed, end)[1]:
-            if not self._shown or self._shown.popleft() != block.block_id:
-                # Of an attempt that ended before they were logged.
-                self._shown.clear()
-                return
 
     def _push(self) -> None:
         start, places, stream_id = self._epoch.end, self._places, self.stream_id
@@ -293,9 +289,9 @@ class Epochs:
         if limit > self._pushed:
             for task, _ in enumerate(self._tasks):
                 self._send(task, self._pushed, limit, len(self._tasks))
-            if self._shown:
-                self._forget_shown(limit)
             self._pushed = limit
+            _, (last, *_), _ = places.between(stream_id, limit - 1, limit)
+            self._last = last.attempt, block_number(stream_id, last.block_id)
         if self._pushed <= self._ended_at:
             return
         is_full = places.next(stream_id) > limit
