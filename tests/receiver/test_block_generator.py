@@ -384,7 +384,7 @@ def test_early_blocks_have_at_least_some_time_between_them(make, monkeypatch):
 def test_while_the_queue_is_full_early_blocks_wait_and_do_not_spin(make, monkeypatch):
     bench = make(seals_early=True, interval_s=0.001)
     await_rest(bench)
-    monkeypatch.setattr(block_generator, "_SHORTEST_S", LONG_S)
+    monkeypatch.setattr(bench.generator, "_shortest_s", LONG_S)
     looks: list[int] = []
     bench.generator._pipeline.is_full = lambda: looks.append(1) or True
     bench.generator.store(b"x")

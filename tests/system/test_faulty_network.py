@@ -179,9 +179,16 @@ def test_a_block_comes_whole_over_a_slow_link_and_one_that_breaks_in_the_middle(
         assert fetched(host, block, proxy.address) == PAYLOAD
         assert proxy.accepted == 1
         proxy.delay_s = 0.0
-        # In the greeting, in the answer's head, and in the bytes.
+        # On the connection that was kept: in the answer's head, and in the bytes.
+        for count in (5, 1 << 20):
+            accepted = proxy.accepted
+            proxy.reset_after(count)
+            assert fetched(host, block, proxy.address) == PAYLOAD
+            assert proxy.accepted == accepted + 1
+        # On a new one: in the greeting, too.
         for count in (10, 42 + 33 + 5, 1 << 20):
             accepted = proxy.accepted
+            proxy.reset_all()
             proxy.reset_after(count)
             assert fetched(host, block, proxy.address) == PAYLOAD
             assert proxy.accepted == accepted + 2
