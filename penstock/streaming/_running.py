@@ -170,11 +170,12 @@ class RunOperations:
                 self.stop(stopSparkContext, stopGraceFully=False)
                 raise
             report = _stop(self, signals, stopSparkContext)
+        if signals.count < 2:
+            # What failed while the stop waited, as it may be why something was given up; nobody
+            # else waits any more.
+            self.awaitTerminationOrTimeout(0)
         if not report.is_complete and not hasattr(sys, "ps1"):
             raise SystemExit(GIVEN_UP_EXIT_CODE)
-        if signals.count < 2:
-            # What failed in the batches that the stop waited for; nobody else waits any more.
-            self.awaitTerminationOrTimeout(0)
         return report
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from penstock.streaming import (
     FileSink,
     FunctionSink,
     KeyedState,
+    Sink,
     SinkError,
     StreamGraphError,
     StreamingContext,
@@ -192,6 +193,20 @@ def test_a_graceful_stop_commits_what_was_received(ssc: StreamingContext, tmp_pa
     assert written(tmp_path) == []
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert written(tmp_path) == [2 * n for n in range(500)]
+
+
+class Refusing(Sink):
+    def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
+        raise SinkError("it takes nothing")
+
+
+@pytest.mark.usefixtures("early_blocks")
+def test_what_fails_for_good_in_a_graceful_stop_is_raised(ssc: StreamingContext) -> None:
+    stream = ssc.receiverStream(numbers(500), "clicks")
+    # The epoch would be over in an hour: its first commit is that of the stop.
+    stream.continuous(doubled, sink=Refusing(), epoch="1h")
+    with pytest.raises(ContinuousStreamError, match=r"clicks.*it takes nothing"):
+        ssc.run(timeout=5, stopSparkContext=False)
 
 
 def test_batches_of_other_streams_run_beside_it(ssc: StreamingContext, tmp_path: Path) -> None:
