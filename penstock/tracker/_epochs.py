@@ -199,7 +199,7 @@ class Epochs:
         self._start, self._epoch = self._begin()
         self._pushed = self._ended_at = self._epoch.end
         # The attempt, and the number, of the last block before that place: numbers and places go on
-        # together. None: it is not known.
+        # together. None: it is not known, or no one is shown anything.
         self._last: tuple[str, int] | None = None
         self._clock_ms = self._epoch.clock_ms
         self._ended_s = -math.inf
@@ -290,8 +290,9 @@ class Epochs:
             for task, _ in enumerate(self._tasks):
                 self._send(task, self._pushed, limit, len(self._tasks))
             self._pushed = limit
-            _, (last, *_), _ = places.between(stream_id, limit - 1, limit)
-            self._last = last.attempt, block_number(stream_id, last.block_id)
+            if self.operation.deliver == "stored":
+                _, (last, *_), _ = places.between(stream_id, limit - 1, limit)
+                self._last = last.attempt, block_number(stream_id, last.block_id)
         if self._pushed <= self._ended_at:
             return
         is_full = places.next(stream_id) > limit

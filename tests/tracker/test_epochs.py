@@ -63,9 +63,10 @@ def operation(
     parallelism: int = 1, attempts: int = 3, key_by: str | None = None
 ) -> ContinuousOperation:
     sink = FunctionSink(lambda epoch, table: None)
-    return ContinuousOperation(
+    operation = ContinuousOperation(
         lambda batch: batch, sink, 100, parallelism, 60.0, attempts, key_by=key_by
     )
+    return operation if key_by else replace(operation, deliver="stored")
 
 
 class Task:
