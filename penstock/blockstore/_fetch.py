@@ -393,10 +393,6 @@ class BlockConnection:
             raise ProtocolError(self._peer, f"an answer of {length} bytes")
         return self._receive_sealed(length)
 
-    def send_sealed(self, data: bytes) -> None:
-        """Send it with its tag."""
-        self.send(data + self._seals.outgoing.tag(data))
-
     def send_seal(self, digest: bytes) -> None:
         """Send the tag of what was sent by `send`, by its SHA-256."""
         self.send(self._seals.outgoing.tag(digest))

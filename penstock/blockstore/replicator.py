@@ -99,11 +99,8 @@ class PeerLink:
             self._connection = BlockConnection(
                 address, self._peer, _COPY_S, ssl_context, connect_s=_CONNECT_S
             )
-            try:
+            with self._connection.closed_if_it_fails():
                 self._connection.authenticate(secret)
-            except BaseException:
-                self._connection.close()
-                raise
         except (OSError, EOFError) as error:
             raise self._lost(error) from error
 

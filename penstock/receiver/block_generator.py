@@ -81,7 +81,12 @@ from penstock.receiver.door import (
     StoreDoor,
 )
 from penstock.receiver.intake import Intake, IntakeStoring, WhenFull
-from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline, BlocksRefusedError
+from penstock.receiver.pipeline import (
+    IDLE_S,
+    BlockNotStoredError,
+    BlockPipeline,
+    BlocksRefusedError,
+)
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.spill import Spill
 from penstock.receiver.storing import MAY_PASS, Storing
@@ -124,9 +129,6 @@ _LAST_BLOCKS_S = 5.0
 
 _LOCK_S = 0.05
 """How long the one thread waits for the open block before it moves blocks again."""
-
-_IDLE_S = 60.0
-"""The longest wait for a block; a bound in case a wake-up is missed."""
 
 _REST_S = 1.0
 """How often it is looked for records where none seem to come."""
@@ -621,7 +623,7 @@ class BlockGenerator:
         while not self._pipeline.is_abandoned():
             self._seal_now.clear()
             self._pipeline.move()
-            self._seal_now.wait(_IDLE_S)
+            self._seal_now.wait(IDLE_S)
 
     def _move_until_due(self, *, soon: bool) -> None:
         """Move blocks until the open one is to be sealed."""

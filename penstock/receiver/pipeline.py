@@ -44,7 +44,7 @@ _log = logging.getLogger("penstock.receiver")
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _STEP_S = 1.0
-_IDLE_S = 60.0
+IDLE_S = 60.0
 """The longest wait for a block; a bound in case a wake-up is missed."""
 
 CALLBACK_S = 2.0
@@ -417,7 +417,7 @@ class BlockPipeline:
         """Take the next item; None when the generator is done with the queue."""
         with self._moving:
             while not queue and not self._abandoned.is_set():
-                came.wait(_IDLE_S)
+                came.wait(IDLE_S)
             return self._next(queue)
 
     def _next(self, queue: deque[Any]) -> Any:
