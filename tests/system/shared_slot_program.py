@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
-from tests.system.leftovers import await_that
+from tests.system.leftovers import await_that, is_running
 from tests.system.running import SMALL, WAIT_S
 
 RECEIVERS = 20
@@ -85,7 +86,10 @@ def main() -> None:
 
     for count in (5, 15):
         await_that("records of all", partial(all_have, count), WAIT_S)
-        os.kill(pids(folder, 0)[-1], signal.SIGKILL)
+        # All may have more than 15 at the first kill already, and the next process not begun.
+        await_that("a process to kill", lambda: is_running(pids(folder, 0)[-1]), WAIT_S)
+        with suppress(ProcessLookupError):  # It may be the one that ends itself, just then.
+            os.kill(pids(folder, 0)[-1], signal.SIGKILL)
     await_that("all records", lambda: all_have(LAST), WAIT_S)
     states = [(status.state, status.attempts) for status in ssc.receivers()]
     ssc.stop(stopSparkContext=True, stopGraceFully=True)
