@@ -33,6 +33,7 @@ from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_o
 from penstock.continuous.timers import NO_WATERMARK, ExpiredTimers, TimerService
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import PenstockError, encodable, typed_text
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver.task import executor_id, host_name
 from penstock.threads import OwnedThread
 from penstock.wal import WalError
@@ -79,7 +80,7 @@ _MOST_AHEAD = 128
 _TEXT = 100_000
 """Characters of a traceback that travel to the driver."""
 
-_log = logging.getLogger("penstock.continuous")
+_limited_log = RateLimitedLog(logging.getLogger("penstock.continuous"))
 
 
 class ContinuousTaskError(PenstockError):
@@ -595,7 +596,11 @@ class _Attempt:
             block = shown_block(shown, self._launch.access)
             made = self._output_of(program, block, shown.block_id, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code
-            _log.debug("the function failed with %s: %s", self._with, error)
+            _limited_log.log(
+                f"The function failed with {self._with}; when it is, it is called again: {error!r}",
+                like="shown",
+                error=error,
+            )
             return
         self._ahead[own] = made
         self._behind = self._follows(*own)

@@ -589,11 +589,8 @@ class Epochs:
             task.failures += 1
             failures = task.failures
             self._failed, self._last_error = self._failed + 1, f"{text}\n{error}".rstrip()
-        self._limited_log.log(
-            f"{text} (failure {failures} of {most} since the last epoch)",
-            about=number,
-            trace=error,
-        )
+        counted = "" if permanent else f" (failure {failures} of {most} since the last epoch)"
+        self._limited_log.log(text + counted, about=number, trace=error)
         if permanent or failures >= most:
             times = "" if permanent else f"{failures} times without an epoch between; "
             self.give_up(

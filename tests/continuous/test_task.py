@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from penstock.blockstore.store import BlockStoreOptions
 from penstock.continuous import Epoch, Sink, task
 from penstock.continuous.sinks import SinkHeldError
 from penstock.continuous.task import ContinuousLaunch, _Attempt
+from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire.messages import EndEpoch, ShownBlock, TaskBlocks, TaskWaits
 from tests.bounds import HANG_S
 from tests.receiver.conftest import SETTINGS
@@ -233,8 +235,15 @@ def test_the_function_is_not_called_with_a_block_without_records(
 
 @pytest.mark.parametrize("how", [b"bad", b"exit"])
 def test_what_is_raised_for_a_shown_block_is_no_dead_letter(
-    attempt: _Attempt, sent: list[Any], calls: list[list[str]], store: BlockStore, how: bytes
+    attempt: _Attempt,
+    sent: list[Any],
+    calls: list[list[str]],
+    store: BlockStore,
+    how: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    monkeypatch.setattr(task, "_limited_log", RateLimitedLog(logging.getLogger("penstock")))
     letters: list[Any] = []
     attempt._letters = SimpleNamespace(  # type: ignore[assignment]
         add=lambda *letter: letters.append(letter), write=lambda: None, count=0
@@ -247,6 +256,8 @@ def test_what_is_raised_for_a_shown_block_is_no_dead_letter(
     log(attempt, store, 1, blocks[1])
     assert output_of(attempt, 2) == [b"first", how]
     assert (letters, sent) == ([], [])
+    [line] = [each.getMessage() for each in caplog.records if "input-0-1" in each.getMessage()]
+    assert "not logged yet" in line
 
 
 def test_of_several_tasks_each_sees_its_own_blocks_ahead(

@@ -1097,10 +1097,14 @@ def test_too_many_failures_without_an_epoch_between_end_it(tmp_path: Path) -> No
     assert isinstance(task.inbox[-1], StopReceiver)
 
 
-def test_one_that_cannot_be_mended_ends_it_at_once(tmp_path: Path) -> None:
+def test_one_that_cannot_be_mended_ends_it_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     driver, (task,) = started(Case(tmp_path))
     driver.epochs.failed(TaskFailed(0, 0, task.attempt, "no columns", "", permanent=True))
     assert len(driver.given_up) == 1
+    assert "no columns" in caplog.text
+    assert "failure 1 of" not in caplog.text  # No further one is waited for.
 
 
 def next_id(case: Case, number: int) -> str:
