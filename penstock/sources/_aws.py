@@ -8,6 +8,7 @@ signed.
 from __future__ import annotations
 
 import enum
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -35,51 +36,6 @@ _ALWAYS = {
     "ListShards": "Shards",
 }
 """Of a question: what every answer to it has."""
-_THROTTLED = {
-    "KMSThrottlingException",
-    "LimitExceededException",
-    "OverLimit",
-    "AWS.SimpleQueueService.OverLimit",
-    "ProvisionedThroughputExceededException",
-    "RequestLimitExceeded",
-    "RequestThrottled",
-    "RequestThrottledException",
-    "Throttling",
-    "ThrottlingException",
-    "TooManyRequestsException",
-}
-_MISSING = {
-    "AWS.SimpleQueueService.NonExistentQueue",
-    "QueueDoesNotExist",
-    "ResourceNotFoundException",
-}
-_CREDENTIALS = {
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "IncompleteSignature",
-    "IncompleteSignatureException",
-    "InvalidAccessKeyId",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException",
-    "OptInRequired",
-    "SignatureDoesNotMatch",
-    "UnrecognizedClientException",
-}
-_NOT_ALLOWED = {
-    "AccessDenied",
-    "AccessDeniedException",
-    "KMS.AccessDeniedException",
-    "KMSAccessDeniedException",
-    "KMSDisabledException",
-    "KMSInvalidStateException",
-    "KMSNotFoundException",
-    "KMSOptInRequired",
-    "NotAuthorized",
-    "UnauthorizedOperation",
-}
-
 
 class AwsReceiver(SourceReceiver):
     """A receiver of AWS, which has as long for its last calls as the stop has."""
@@ -107,6 +63,35 @@ class Trouble(enum.Enum):
     THROTTLED = "ask less often"
     REFUSED = "someone has to mend it"
     AWAY = "ask again"
+
+
+_MEANINGS = tuple(
+    (re.compile(codes), meaning, trouble)
+    for codes, meaning, trouble in (
+        (
+            "Throttl|LimitExceeded|OverLimit|ProvisionedThroughput|TooManyRequests",
+            "AWS slows down {what}",
+            Trouble.THROTTLED,
+        ),
+        (
+            "AccessDenied|NotAuthorized|UnauthorizedOperation|KMS|Kms",
+            "the credentials do not allow {call} of {what}",
+            Trouble.REFUSED,
+        ),
+        (
+            "NonExistentQueue|QueueDoesNotExist|ResourceNotFound",
+            "there is no {what} in this region and account",
+            Trouble.REFUSED,
+        ),
+        (
+            "ExpiredToken|TokenId|AccessKeyId|AuthenticationToken|Signature|OptInRequired"
+            "|UnrecognizedClient",
+            "AWS does not accept the credentials for {what}",
+            Trouble.REFUSED,
+        ),
+    )
+)
+"""What errors mean by their codes, of which services have one each for the same; the first holds."""
 
 
 class AwsError(PenstockError):
@@ -192,22 +177,10 @@ def meaning_of(error: BaseException, what: str) -> AwsError:
         # The rest of a refused signature's message repeats the request, with its token.
         said = str(found.get("Message") or "").split("\n", 1)[0][:_SHOWN].strip()
         text = f"{code} at {error.operation_name}" + (f": {said}" if said else "")
-        if code in _THROTTLED:
-            return AwsError(f"AWS slows down {what} ({text})", code, Trouble.THROTTLED)
-        if code in _MISSING:
-            return AwsError(
-                f"there is no {what} in this region and account ({text})", code, Trouble.REFUSED
-            )
-        if code in _CREDENTIALS:
-            return AwsError(
-                f"AWS does not accept the credentials for {what} ({text})", code, Trouble.REFUSED
-            )
-        if code in _NOT_ALLOWED:
-            return AwsError(
-                f"the credentials do not allow {error.operation_name} of {what} ({text})",
-                code,
-                Trouble.REFUSED,
-            )
+        for codes, meaning, trouble in _MEANINGS:
+            if codes.search(code):
+                told = meaning.format(what=what, call=error.operation_name)
+                return AwsError(f"{told} ({text})", code, trouble)
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         trouble = Trouble.AWAY if status >= 500 or status == 429 else Trouble.REFUSED
         return AwsError(f"AWS answered for {what}: {text}", code, trouble)

@@ -59,6 +59,26 @@ def queue(moto: MotoServer) -> str:
     return str(moto.client("sqs").create_queue(QueueName=f"q{uuid.uuid4().hex}")["QueueUrl"])
 
 
+@pytest.mark.parametrize(
+    ("code", "told", "trouble"),
+    [
+        ("KmsThrottled", "AWS slows down", Trouble.THROTTLED),  # of SQS
+        ("KMS.ThrottlingException", "AWS slows down", Trouble.THROTTLED),  # its older name
+        ("KMSThrottlingException", "AWS slows down", Trouble.THROTTLED),  # of Kinesis
+        ("KmsAccessDenied", "do not allow Ask of", Trouble.REFUSED),
+        ("KMSNotFoundException", "do not allow Ask of", Trouble.REFUSED),
+        ("ResourceNotFoundException", "there is no", Trouble.REFUSED),
+        ("InvalidClientTokenId", "does not accept the credentials", Trouble.REFUSED),
+        ("ExpiredNextTokenException", "AWS answered for", Trouble.REFUSED),
+    ],
+)
+def test_an_error_means_what_its_code_says(code: str, told: str, trouble: Trouble) -> None:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    error = meaning_of(ClientError(answer, "Ask"), "queue 'orders'")
+    assert told in str(error)
+    assert (error.code, error.trouble) == (code, trouble)
+
+
 def check_cuts(proxy: Proxy, ask: Callable[[], Any]) -> None:
     """Cut the answer to a question within its head, and see that each is taken for an outage."""
     for count in range(1, HEAD_BYTES, 7):
