@@ -12,36 +12,17 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
-from penstock.clock import YEARS_S
-
 _SCALARS = {
-    "bool": pa.bool_(),
-    "double": pa.float64(),
-    "float": pa.float32(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-    "enum": pa.string(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.uint32(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.uint64(),
+    FieldDescriptor.CPPTYPE_STRING: pa.string(),
 }
-_TYPES = {
-    getattr(FieldDescriptor, f"TYPE_{name.upper()}"): kind
-    for name, kind in {
-        **_SCALARS,
-        "sint32": pa.int32(),
-        "sfixed32": pa.int32(),
-        "sint64": pa.int64(),
-        "sfixed64": pa.int64(),
-        "fixed32": pa.uint32(),
-        "fixed64": pa.uint64(),
-    }.items()
-}
-_WRAPPERS = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
-)
+_WRAPPERS = "google/protobuf/wrappers.proto"
 _TIMES = {
     "google.protobuf.Timestamp": pa.timestamp("us", "UTC"),
     "google.protobuf.Duration": pa.duration("us"),
@@ -87,22 +68,6 @@ def message_of(descriptors: bytes, name: str) -> type[Any]:
             f"writes: {error}"
         ) from error
     return made
-
-
-def _micros(found: Any) -> int:
-    """Return a `Duration` or `Timestamp`; what is beyond the microsecond is cut off."""
-    return int(found.seconds * 1_000_000 + int(found.nanos / 1000))
-
-
-def _micros_of_time(found: Any) -> int:
-    """Return a `Timestamp`.
-
-    Raises:
-        ValueError: It is in no year of protobuf's, which are those of Python.
-    """
-    if found.seconds not in YEARS_S:
-        raise ValueError(f"{found.seconds} s since 1970 are not within the years 1 to 9999")
-    return _micros(found)
 
 
 def row_type(message: Descriptor, above: tuple[str, ...] = ()) -> tuple[pa.DataType, Make]:
@@ -157,10 +122,12 @@ def _value_type(field: FieldDescriptor, above: tuple[str, ...]) -> tuple[pa.Data
         # A newer sender may have numbers that have no name here.
         return pa.string(), lambda number: names.get(number, str(number))
     if message is None:
-        return _TYPES[field.type], None
+        is_bytes = field.type == FieldDescriptor.TYPE_BYTES
+        return pa.binary() if is_bytes else _SCALARS[field.cpp_type], None
     if message.full_name in _TIMES:
-        kind = _TIMES[message.full_name]
-        return kind, _micros if pa.types.is_duration(kind) else _micros_of_time
-    if message.full_name in _WRAPPERS:
-        return _TYPES[message.fields_by_name["value"].type], lambda found: found.value
+        # What is beyond the microsecond is cut off; what no time of protobuf's is, raises.
+        return _TIMES[message.full_name], lambda found: found.ToMicroseconds()
+    if message.file.name == _WRAPPERS:
+        kind, _ = _value_type(message.fields_by_name["value"], above)
+        return kind, lambda found: found.value
     return row_type(message, above)

@@ -354,11 +354,13 @@ class AvroFormat(ValueFormat):
         if schema is None:
             if registry is None or subject is None:
                 raise ValueError("a schema is needed, or a registry and a subject")
-            schema = self._latest(subject)
-        if not isinstance(schema, str):
+            self._texts = self._latest(subject)
+        elif isinstance(schema, str):
+            self._texts = [schema]
+        else:
             raise TypeError(refused("schema", schema, _AVRO))
-        self.schema = schema
-        self._type = arrow_type(self._parsed)
+        known: dict[str, pa.DataType] = {}
+        *_, self._type = (arrow_type(each, known) for each in self._parsed)
         if not pa.types.is_struct(self._type):
             raise ValueError("the values' schema must be a record")
         if not self._type.num_fields:
@@ -369,8 +371,13 @@ class AvroFormat(ValueFormat):
 
     def __getstate__(self) -> dict[str, Any]:
         # What a process has parsed and connected to is its own.
-        own = ("_registry", "_type", "schema")
+        own = ("_registry", "_type", "_texts")
         return {name: value for name, value in vars(self).items() if name in own}
+
+    @property
+    def schema(self) -> str:
+        """The schema, as JSON."""
+        return self._texts[-1]
 
     @property
     def type(self) -> pa.DataType:
@@ -385,10 +392,12 @@ class AvroFormat(ValueFormat):
         return SchemaRegistryClient(dict(self._registry or {}))
 
     @cached_property
-    def _parsed(self) -> Any:
+    def _parsed(self) -> list[Any]:
+        known: dict[str, Any] = {}
         try:
-            parsed = _parse(self.schema)
-            _read_defaults(parsed, {})
+            parsed = _parse(self._texts)
+            for each in parsed:
+                _read_defaults(each, known)
             return parsed
         except ValueError as error:
             raise ValueError(f"{refused('schema', self.schema, _AVRO)} ({error})") from None
@@ -405,7 +414,7 @@ class AvroFormat(ValueFormat):
         from fastavro import schemaless_reader
         from fastavro.read import SchemaResolutionError
 
-        reader = self._parsed
+        reader = self._parsed[-1]
         if self._registry is None:
             return [_whole(schemaless_reader, data, 0, reader, reader) for data in values]
         read = []
@@ -422,7 +431,7 @@ class AvroFormat(ValueFormat):
                 raise ValueError(f"its schema {number} does not fit: {error}") from error
         return read
 
-    def _latest(self, subject: str) -> str:
+    def _latest(self, subject: str) -> list[str]:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -433,7 +442,7 @@ class AvroFormat(ValueFormat):
                     f"the registry has no schema of the subject {subject!r}"
                 ) from error
             raise
-        return self._text_of(found.schema)
+        return self._texts_of(found.schema, set())
 
     def _fetch(self, number: int) -> Any:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -444,29 +453,27 @@ class AvroFormat(ValueFormat):
             if error.http_status_code == 404:
                 raise ValueError(f"the registry has no schema {number}") from error
             raise
-        return _parse(self._text_of(found))
+        return _parse(self._texts_of(found, set()))[-1]
 
-    def _text_of(self, found: Any) -> str:
-        """Return a schema of the registry as text, with those that it refers to in it.
+    def _texts_of(self, found: Any, known: set[str]) -> list[str]:
+        """Return a schema of the registry as text, behind those that it refers to.
+
+        Args:
+            found: The schema.
+            known: The names of those that are there already; more are added.
 
         Raises:
             ValueError: It is none of Avro's.
         """
-        text: str = found.schema_str
         if (kind := found.schema_type or "AVRO") != "AVRO":
             raise ValueError(f"the registry has a schema of {kind} there, not of Avro")
-        if not found.references:
-            return text
-        texts: dict[str, str] = {}
-        self._add_references(found, texts)
-        return json.dumps(_with_references(json.loads(text), texts, set(), ""))
-
-    def _add_references(self, found: Any, texts: dict[str, str]) -> None:
+        texts: list[str] = []
         for each in found.references or ():
-            if each.name not in texts:
+            if each.name not in known:
+                known.add(each.name)
                 referred = self._client.get_version(each.subject, each.version).schema
-                texts[each.name] = referred.schema_str
-                self._add_references(referred, texts)
+                texts += self._texts_of(referred, known)
+        return [*texts, found.schema_str]
 
 
 class ProtobufFormat(ValueFormat):
@@ -596,12 +603,15 @@ class FunctionFormat(ValueFormat):
         return read  # type: ignore[no-any-return]  # as the function promised
 
 
-def _parse(text: str) -> Any:
-    """Return a schema as fastavro takes it, where names are whole and a UUID is text.
+def _parse(texts: Sequence[str]) -> list[Any]:
+    """Return schemas as fastavro takes them, where names are whole and a UUID is text.
+
+    Args:
+        texts: The schemas; one may name what those before it define.
 
     Raises:
         MissingPackageError: fastavro is not installed.
-        ValueError: It is none.
+        ValueError: One is none.
     """
     try:
         from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -613,46 +623,21 @@ def _parse(text: str) -> Any:
             name: value for name, value in given.items() if (name, value) != ("logicalType", "uuid")
         }
 
+    named: dict[str, Any] = {}
+    whole: dict[Any, Any] = {}
+    found: list[Any] = []
     try:
-        return parse_schema(json.loads(text, object_hook=without_uuid))
+        for text in texts:
+            parsed = parse_schema(json.loads(text, object_hook=without_uuid), named)
+            if isinstance(parsed, list):
+                # What a name in it stands for, fastavro's reader would not find.
+                parsed = [whole.get(str(each), each) for each in parsed]
+            elif isinstance(parsed, dict):
+                whole[parsed.get("name")] = parsed
+            found.append(parsed)
     except (SchemaParseException, UnknownType, LookupError, TypeError) as error:
         raise ValueError(typed_text(error)) from None
-
-
-def _with_references(schema: Any, texts: Mapping[str, str], defined: set[str], space: str) -> Any:
-    """Return a schema in which each type that it refers to stands where it is named first.
-
-    fastavro's `load_schema` defines a type again that two of the others refer to.
-
-    Args:
-        schema: As it stands in JSON.
-        texts: The types that schemas refer to, by their names.
-        defined: The names that have been defined so far; those of the schema are added.
-        space: The namespace that it stands in.
-    """
-    if isinstance(schema, list):
-        return [_with_references(each, texts, defined, space) for each in schema]
-    if isinstance(schema, str):
-        name = f"{space}.{schema}" if space and "." not in schema else schema
-        if name in defined or name not in texts:
-            return schema
-        return _with_references(json.loads(texts[name]), texts, defined, "")
-    if not isinstance(schema, dict):
-        return schema
-    made = dict(schema)
-    own = made.get("name")
-    if isinstance(own, str):
-        space = own.rpartition(".")[0] or made.get("namespace", space)
-        defined.add(f"{space}.{own}" if space and "." not in own else own)
-    for part in ("type", "items", "values"):
-        if part in made:
-            made[part] = _with_references(made[part], texts, defined, space)
-    if "fields" in made:
-        made["fields"] = [
-            {**each, "type": _with_references(each["type"], texts, defined, space)}
-            for each in made["fields"]
-        ]
-    return made
+    return found
 
 
 def _read_defaults(schema: Any, known: dict[str, Any]) -> None:

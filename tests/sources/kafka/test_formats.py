@@ -344,7 +344,7 @@ def test_avro_defaults_are_what_values_would_be(registry: str) -> None:
     written = {"type": "record", "name": "R", "fields": [{"name": "x", "type": "int"}]}
     schema = {**written, "fields": fields}
     form = AvroFormat(json.dumps(schema), registry={"url": registry})
-    form._writers[7] = _parse(json.dumps(written))
+    form._writers[7] = _parse([json.dumps(written)])[-1]
     values, _, errors = read(form, [b"\0\0\0\0\7" + avro(written, {"x": 1})])
     assert errors == [None]
     shown = [
@@ -377,8 +377,9 @@ def test_avro_that_was_written_before_its_numbers_were_times(registry: str) -> N
     kind = {"type": "long", "logicalType": "timestamp-millis"}
     schema = {**written, "fields": [{"name": "at", "type": kind}]}
     form = AvroFormat(json.dumps(schema), registry={"url": registry})
-    form._writers[7] = _parse(json.dumps(written))
-    form._writers[8] = _parse(json.dumps({**written, "fields": [{"name": "no", "type": "long"}]}))
+    form._writers[7] = _parse([json.dumps(written)])[-1]
+    other = {**written, "fields": [{"name": "no", "type": "long"}]}
+    form._writers[8] = _parse([json.dumps(other)])[-1]
     good = b"\0\0\0\0\7" + avro(written, {"at": 1_577_836_800_123})
     poison = b"\0\0\0\0\x08" + good[5:]
     values, corrupt, errors = read(form, [good, poison])
