@@ -27,7 +27,8 @@ from pika.exceptions import (
 
 from penstock.clock import YEARS_S
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._client_session import ClientSession, ConnectionFailedError, RefusedError
+from penstock.sources._client_session import ClientSession, ConnectionFailedError
+from penstock.sources._common import RefusedError
 from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
@@ -184,16 +185,9 @@ class AmqpSession(ClientSession[_Delivery]):
         ids = dict(islice(ids.items(), max(0, len(ids) - self._options.prefetch), None))
         position = None if ids.keys() == self._ids.keys() else {"ids": b"".join(ids)}
         durable = partial(self._acknowledge_later, current[-1])
-        if found:
-            self._options.messages.store(
-                self.receiver,
-                [each.body for each in found],
-                _envelope(found) if self._options.columns else {},
-                position,
-                durable,
-            )
-        else:
-            self.receiver.store([], position, durable)
+        stored = self._options.messages
+        envelope = _envelope(found) if stored.has_envelope else {}
+        stored.store(self.receiver, [each.body for each in found], envelope, position, durable)
         self._ids = ids
 
     def _acknowledge_later(self, last: _Delivery) -> None:

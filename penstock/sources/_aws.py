@@ -37,6 +37,7 @@ _ALWAYS = {
 }
 """Of a question: what every answer to it has."""
 
+
 class AwsReceiver(SourceReceiver):
     """A receiver of AWS, which has as long for its last calls as the stop has."""
 
@@ -74,7 +75,7 @@ _MEANINGS = tuple(
             Trouble.THROTTLED,
         ),
         (
-            "AccessDenied|NotAuthorized|UnauthorizedOperation|KMS|Kms",
+            "AccessDenied|NotAuthorized|UnauthorizedOperation|OptInRequired|KMS|Kms",
             "the credentials do not allow {call} of {what}",
             Trouble.REFUSED,
         ),
@@ -84,14 +85,13 @@ _MEANINGS = tuple(
             Trouble.REFUSED,
         ),
         (
-            "ExpiredToken|TokenId|AccessKeyId|AuthenticationToken|Signature|OptInRequired"
-            "|UnrecognizedClient",
+            "ExpiredToken|TokenId|AccessKeyId|AuthenticationToken|Signature|UnrecognizedClient",
             "AWS does not accept the credentials for {what}",
             Trouble.REFUSED,
         ),
     )
 )
-"""What errors mean by their codes, of which services have one each for the same; the first holds."""
+"""What errors mean by their codes, which services name differently; the first that fits holds."""
 
 
 class AwsError(PenstockError):

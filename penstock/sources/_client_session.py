@@ -23,24 +23,18 @@ from urllib.parse import SplitResult, urlsplit
 from penstock._arguments import refused
 from penstock.errors import PenstockError, typed_text
 from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
-from penstock.sources._common import Reconnecting, SourceReceiver, in_halves
+from penstock.sources._common import Reconnecting, RefusedError, SourceReceiver, in_halves
 from penstock.threads import OwnedThread
 
 T = TypeVar("T")
 
 _STEP_S = 1.0
 _STOP_S = 4.0
-_REFUSED_S = 30.0
-"""The pause after what will not pass by itself, such as a wrong password."""
 _MOST_AT_ONCE = 10_000
 _SEALED_PART = 1 / 8
 """Of the window: what is stored then can become durable before the server has given the rest."""
 _MOMENT_S = 0.01
 """Messages of that time are stored together: it costs less than a call for each."""
-
-
-class RefusedError(PenstockError):
-    """The server refuses what is asked of it; asking again soon does not help."""
 
 
 class ConnectionFailedError(PenstockError):
@@ -87,7 +81,8 @@ class ClientSession(ABC, Generic[T]):
         """Connect again and again, until it is to end."""
         self._storing.start()
         try:
-            self._connect()
+            errors = (ConnectionFailedError, OSError, RefusedError)
+            self._reconnecting.run(self.serve, self.ended, errors)
         finally:
             self.ended.set()
             self._inbox.put(None)
@@ -112,16 +107,6 @@ class ClientSession(ABC, Generic[T]):
         with suppress(Empty):
             while True:
                 self._inbox.get_nowait()
-
-    def _connect(self) -> None:
-        while not self.ended.is_set():
-            try:
-                self.serve()
-            except (ConnectionFailedError, OSError, RefusedError) as error:
-                if self.ended.is_set():
-                    return
-                pause_s = self._reconnecting.failed(error)
-                self.ended.wait(_REFUSED_S if isinstance(error, RefusedError) else pause_s)
 
     def _store(self) -> None:
         with suppress(ReceiverStoppedError):

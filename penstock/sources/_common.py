@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
@@ -14,8 +16,13 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.backoff import Backoff
-from penstock.errors import MissingPackageError, text_of
-from penstock.receiver import ReceiverContext, RecordTooLargeError, WithLetters
+from penstock.errors import MissingPackageError, PenstockError, text_of
+from penstock.receiver import (
+    ReceiverContext,
+    ReceiverStoppedError,
+    RecordTooLargeError,
+    WithLetters,
+)
 from penstock.receiver.threaded import ThreadedReceiver
 from penstock.sources.formats import ValueFormat
 from penstock.worker import collect_less
@@ -29,6 +36,9 @@ _FIRST_S = 0.1
 _LONGEST_S = 30.0
 _STEADY_S = 5.0
 """A connection that held that long ends an outage."""
+
+_REFUSED_S = 30.0
+"""The pause after what will not pass by itself, such as a wrong password."""
 
 _MOST_AT_ONCE = 10_000
 
@@ -88,6 +98,10 @@ def as_records(found: Any) -> list[bytes]:
     return records
 
 
+class RefusedError(PenstockError):
+    """The server refuses what is asked of it; asking again soon does not help."""
+
+
 class Reconnecting:
     """Says how long to wait before a server is asked again, and reports each outage once.
 
@@ -112,7 +126,23 @@ class Reconnecting:
         if self._reported:
             _log.info("Connected to the %s again", self._server)
 
-    def failed(self, error: BaseException, what: str = "is asked again") -> float:
+    def run(
+        self,
+        serve: Callable[[], object],
+        stopped: threading.Event,
+        errors: tuple[type[Exception], ...],
+    ) -> None:
+        """Call a function again and again, with a pause after each of some errors, until a stop."""
+        with suppress(ReceiverStoppedError):
+            while not stopped.is_set():
+                try:
+                    serve()
+                except errors as error:
+                    if stopped.is_set():
+                        return
+                    stopped.wait(self.failed(error))
+
+    def failed(self, error: BaseException) -> float:
         """Report an error unless it is known, and return how many seconds to wait."""
         if self._connected_s is not None:
             if time.monotonic() - self._connected_s >= _STEADY_S:
@@ -122,7 +152,10 @@ class Reconnecting:
         why = text_of(error) or type(error).__name__
         if why not in self._reported:
             self._reported.add(why)
-            self._report(f"The {self._server} {what}, after: {why}", error)
+            when = f" every {_REFUSED_S:g} s" if isinstance(error, RefusedError) else ""
+            self._report(f"The {self._server} is asked again{when}, after: {why}", error)
+        if isinstance(error, RefusedError):
+            return _REFUSED_S
         # So that many receivers do not come back at the same moment.
         return self._backoff.next_s() * random.uniform(0.5, 1.0)
 

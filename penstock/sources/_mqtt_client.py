@@ -8,6 +8,7 @@ comes, and PUBREC, like PUBACK and PUBCOMP, is sent when its time has come.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +21,8 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._client_session import ConnectionFailedError, RefusedError
+from penstock.sources._client_session import ConnectionFailedError
+from penstock.sources._common import RefusedError
 
 __all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "Published"]
 
@@ -72,6 +74,7 @@ class Published(NamedTuple):
         is_retained: Whether the broker had kept it from before the subscription.
         properties: Those of MQTT 5, if it has any.
         payload: What it holds.
+        came_us: When it came, in microseconds since the epoch.
     """
 
     topic: bytes
@@ -81,6 +84,7 @@ class Published(NamedTuple):
     is_retained: bool
     properties: Properties | None
     payload: bytes
+    came_us: int
 
 
 class MqttClient(mqtt.Client):
@@ -258,8 +262,8 @@ class MqttClient(mqtt.Client):
                 _, size = properties.unpack(packet[at:])  # type: ignore[no-untyped-call]  # paho's
             at += size
         is_again, is_retained = bool(command & 8), bool(command & 1)
-        payload = bytes(packet[at:])
-        return Published(topic, qos, number, is_again, is_retained, properties, payload)
+        payload, came_us = bytes(packet[at:]), time.time_ns() // 1000
+        return Published(topic, qos, number, is_again, is_retained, properties, payload, came_us)
 
     def _send_pubrec(self, mid: int) -> MQTTErrorCode:
         return MQTTErrorCode.MQTT_ERR_SUCCESS

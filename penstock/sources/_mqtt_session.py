@@ -12,7 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.sources._client_session import ClientSession, ConnectionFailedError, RefusedError
+from penstock.sources._client_session import ClientSession, ConnectionFailedError
+from penstock.sources._common import RefusedError
 from penstock.sources._mqtt_client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
 from penstock.sources._urls import trusting
 
@@ -42,14 +43,12 @@ class _Item(NamedTuple):
         kind: The acknowledgement that is due when this is durable; 0: none.
         number: The packet's.
         message: None: there is nothing to store.
-        came_us: Microseconds since the epoch when it came.
     """
 
     client: MqttClient | None
     kind: int
     number: int
     message: Published | None = None
-    came_us: int = 0
 
     @property
     def size(self) -> int:
@@ -259,7 +258,6 @@ class MqttSession(ClientSession[_Item]):
             _ACKNOWLEDGEMENTS[message.qos],
             message.number,
             None if is_known or is_unwanted or self._is_copy(message) else message,
-            time.time_ns() // 1000,
         )
         if message.qos:
             self._held[message.number] = what
@@ -327,41 +325,31 @@ class MqttSession(ClientSession[_Item]):
         numbers = list(islice(unreleased, max(0, len(unreleased) - MOST_UNRELEASED), None))
         position = {"topics": self._topics, "qos": self._qos, "unreleased": numbers}
         given = None if position == self._position or not self._options.qos else position
-        found = [item for item in messages if item.message is not None]
+        found = [item.message for item in messages if item.message is not None]
         durable = partial(self._note_durable, messages)
-        if found:
-            self._options.messages.store(
-                self.receiver,
-                [item.message.payload for item in found if item.message is not None],
-                self._envelope(found) if self._options.columns else {},
-                given,
-                durable,
-            )
-        else:
-            self.receiver.store([], given, durable)
+        stored = self._options.messages
+        envelope = _envelope(found) if stored.has_envelope else {}
+        payloads = [message.payload for message in found]
+        stored.store(self.receiver, payloads, envelope, given, durable)
         self._unreleased, self._position = unreleased, position
 
     def _note_durable(self, messages: list[_Item]) -> None:
         self._durable.append(messages)
         self.wake()
 
-    def _envelope(self, found: list[_Item]) -> dict[str, list[Any]]:
-        given = [item.message for item in found if item.message is not None]
-        return {
-            "topic": [message.topic.decode(errors="replace") for message in given],
-            "qos": [message.qos for message in given],
-            "retained": [message.is_retained for message in given],
-            "timestamp": [item.came_us for item in found],
-            "contentType": [_property(message, "ContentType") for message in given],
-            "headers": [_property(message, "UserProperty") for message in given],
-        }
+
+def _envelope(found: list[Published]) -> dict[str, list[Any]]:
+    return {
+        "topic": [message.topic.decode(errors="replace") for message in found],
+        "qos": [message.qos for message in found],
+        "retained": [message.is_retained for message in found],
+        "timestamp": [message.came_us for message in found],
+        "contentType": [getattr(message.properties, "ContentType", None) for message in found],
+        "headers": [getattr(message.properties, "UserProperty", None) for message in found],
+    }
 
 
 def _fileno(client: MqttClient) -> int:
     connection = client.socket()
     assert connection is not None
     return connection.fileno()
-
-
-def _property(message: Published, name: str) -> Any:
-    return getattr(message.properties, name, None)

@@ -112,7 +112,6 @@ class AmqpReceiver(ClientReceiver):
         self.certificate_file = certificate_file
         self.prefetch = as_count(prefetch, "prefetch", "messages", 1, _MOST)
         self.heartbeat_s = as_count(heartbeat_s, "heartbeat_s", "seconds", 1, 0xFFFF)
-        self.columns = columns
         self.messages = Messages(_COLUMNS, columns=columns, values=values)
         self.schema = self.messages.schema
 

@@ -144,7 +144,6 @@ class MqttReceiver(ClientReceiver):
             session_expiry_s, "session_expiry_s", "seconds", 1, 0xFFFF_FFFF
         )
         self.retained = retained
-        self.columns = columns
         self.messages = Messages(_COLUMNS, columns=columns, values=values)
         self.schema = self.messages.schema
 

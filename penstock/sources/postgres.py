@@ -34,6 +34,7 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
+from penstock.errors import PenstockError
 from penstock.receiver import (
     Receiver,
     ReceiverContext,
@@ -44,7 +45,7 @@ from penstock.receiver import (
 from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.short_forms import Schema, arrow_schema
-from penstock.sources._common import Messages, Reconnecting, SourceReceiver
+from penstock.sources._common import Messages, Reconnecting, RefusedError, SourceReceiver
 from penstock.sources._pgoutput import (
     EPOCH_US,
     HEADER,
@@ -73,14 +74,9 @@ _BYTES = 1 << 20
 _DECODES_IN_RECOVERY = 160_000
 """PostgreSQL 16, the first that gives changes from a standby."""
 _END_S = 2.0
-_HOPELESS_S = 30.0
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _TYPE = b"BCRTY"
 _ROW_CHANGES = frozenset(b"IUD")
 _WAL, _KEEPALIVE = b"wk"
-
-
-class PostgresSetupError(PostgresSourceError):
-    """It will not, until somebody has mended what the message names."""
 
 
 def lsn_text(lsn: int) -> str:
@@ -219,21 +215,12 @@ class _PostgresBase(SourceReceiver, ABC):
         outage = Reconnecting(
             self.reportError, f"PostgreSQL server at {self._server}, database {self._database},"
         )
-        while not self.isStopped():
-            try:
-                with closing(self._connect()) as link:
-                    self._serve(link, outage)
-            except ReceiverStoppedError:
-                break
-            except (psycopg.Error, PostgresSourceError) as error:
-                if self.isStopped():
-                    break
-                if isinstance(error, PostgresSetupError):
-                    outage.failed(error, f"is looked at again every {_HOPELESS_S:g} s")
-                    pause_s = _HOPELESS_S
-                else:
-                    pause_s = outage.failed(error)
-                context.stopped.wait(pause_s)
+
+        def serve() -> None:
+            with closing(self._connect()) as link:
+                self._serve(link, outage)
+
+        outage.run(serve, context.stopped, (psycopg.Error, PostgresSourceError, RefusedError))
         return False
 
     def _connect(self) -> _Link:
@@ -402,7 +389,7 @@ class PostgresReceiver(_PostgresBase):
         if not self._ask(link, f"SELECT 1 FROM pg_publication WHERE pubname = {name}"):
             self._make_publication(link)
         elif lacks := self._ask(link, _lacking(name, self._table_names())):
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"the publication {self._publication!r} is there, and lacks "
                 f"{', '.join(each for (each,) in lacks)}: ALTER PUBLICATION … ADD TABLE adds one"
             )
@@ -414,13 +401,13 @@ class PostgresReceiver(_PostgresBase):
             found = self._ask(link, look)
         ((kind, plugin, database, state, flushed),) = found
         if (kind, plugin, database) != ("logical", "pgoutput", link.pg.db.decode()):
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"the replication slot {self._slot} is {kind}, of the plug-in {plugin or 'none'} "
                 f"and the database {database or 'none'}: give the name of one of pgoutput and of "
                 "this database"
             )
         if state == "lost":
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"the replication slot {self._slot} fell behind max_slot_wal_keep_size, and the "
                 "server has removed its log: changes are lost. Drop the slot, make it again, and "
                 "take a new copy of the tables"
@@ -447,7 +434,7 @@ class PostgresReceiver(_PostgresBase):
         known_system, known_timeline = self._history
         end = written
         if known_system and known_system != system:
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"the stream stands at {lsn_text(self._place[0])} of the server with the system "
                 f"identifier {known_system}, and this one has {system}: it is another server, and "
                 "its changes belong to a stream of another name"
@@ -472,7 +459,7 @@ class PostgresReceiver(_PostgresBase):
 
     def _make_publication(self, link: _Link) -> None:
         if not self._creates:
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"there is no publication {self._publication!r} in this database: CREATE "
                 "PUBLICATION makes one, before the slot is made, or create=True does"
             )
@@ -485,12 +472,12 @@ class PostgresReceiver(_PostgresBase):
 
     def _make_slot(self, link: _Link) -> None:
         if self._is_begun:
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"the replication slot {self._slot} is gone, and with it what the stream had not "
                 "got by then: make the slot again, and take a new copy of the tables"
             )
         if not self._creates:
-            raise PostgresSetupError(
+            raise RefusedError(
                 f"there is no replication slot {self._slot}: SELECT "
                 f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput') makes one, or "
                 "create=True does"
@@ -683,7 +670,7 @@ def _lacking(publication: str, tables: Sequence[str]) -> str:
     )
 
 
-def _explained(error: psycopg.Error) -> PostgresSourceError:
+def _explained(error: psycopg.Error) -> PenstockError:
     """Return an error that says whether waiting can help."""
     state = error.sqlstate or ""
     detail = error.diag.message_detail
@@ -694,7 +681,7 @@ def _explained(error: psycopg.Error) -> PostgresSourceError:
             "that can never be read: make the slot again"
         )
     is_setup = state[:2] in ("0A", "22", "28", "42") or state == "55000"
-    return PostgresSetupError(text) if is_setup else PostgresSourceError(text)
+    return RefusedError(text) if is_setup else PostgresSourceError(text)
 
 
 def _report_status(link: _Link, confirmed: _Confirmed) -> None:

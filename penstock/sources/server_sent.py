@@ -19,15 +19,15 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
-from penstock.receiver import RecordTooLargeError
 from penstock.receiver.door import acknowledge_nothing
-from penstock.sources._common import Messages, Reconnecting
+from penstock.sources._common import Messages, Reconnecting, in_halves
 from penstock.sources._on_loop import Batches, LoopReceiver, within
 from penstock.sources._urls import check_tls_files, check_url, shown_url, trusting
 from penstock.sources.formats import ValueFormat
@@ -119,9 +119,10 @@ class ServerSentEventsReceiver(LoopReceiver):
         import aiohttp
 
         reconnecting = Reconnecting(self.reportError, f"server of events at {shown_url(self.url)}")
+        store = partial(in_halves, self._store)
         context = trusting(self.authorities) if self.url.startswith("https:") else None
         async with (
-            Batches(self._store, f"server-sent-store-{self.streamId}") as batches,
+            Batches(store, f"server-sent-store-{self.streamId}") as batches,
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
                 connector=aiohttp.TCPConnector(ssl=context or True),
@@ -196,14 +197,7 @@ class ServerSentEventsReceiver(LoopReceiver):
         }
         position = {"url": self._source, "id": taken[-1].last_id}
         payloads = [event.data for event, _ in whole]
-        try:
-            self.messages.store(self, payloads, envelope, position, acknowledge_nothing, letters)
-        except RecordTooLargeError as error:
-            if len(taken) == 1:
-                self.discard(payloads[0], str(error), position)
-                return
-            for each in taken:
-                self._store([each])
+        self.messages.store(self, payloads, envelope, position, acknowledge_nothing, letters)
 
 
 def _shown(error: BaseException) -> BaseException:

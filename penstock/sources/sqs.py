@@ -142,7 +142,6 @@ class SqsReceiver(AwsReceiver):
         )
         self.messages = Messages(ENVELOPE, columns=columns, values=values)
         self.schema = self.messages.schema
-        self.has_columns = columns
         self.visibility_s = as_count(
             visibilityTimeout, "visibilityTimeout", "seconds", 1, _MOST_VISIBILITY_S
         )
@@ -241,7 +240,7 @@ class _Taking:
                     **attempt,
                     **(
                         {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
-                        if self._receiver.has_columns
+                        if self._receiver.messages.has_envelope
                         else {}
                     ),
                 )
@@ -319,7 +318,7 @@ class _Taking:
             self._receiver.messages.store(
                 self._receiver,
                 [each["Body"].encode("utf-8", "surrogatepass") for each in messages],
-                _envelope(messages) if self._receiver.has_columns else {},
+                _envelope(messages) if self._receiver.messages.has_envelope else {},
                 ack=partial(self._durable, ids),
             )
         except BaseException as error:
