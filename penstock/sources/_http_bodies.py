@@ -126,7 +126,7 @@ def content_of(body: bytes, kind: Body, content_type: str) -> Content:
         return Content(None, [body], len(body))
     if kind == "otlp-logs" and content_type == PROTOBUF:
         return _of(_otlp_protobuf(body))
-    if kind == "otlp-logs" and content_type not in ("", "application/json"):
+    if kind == "otlp-logs" and content_type != "application/json":
         raise RefusedBodyError(415, f"Content-Type is not accepted: application/json or {PROTOBUF}")
     try:
         body.decode()  # What is passed over is not looked at by the parser.

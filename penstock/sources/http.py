@@ -127,7 +127,8 @@ class HttpReceiver(LoopReceiver):
             raise TypeError(refused("host", given, "an address of the executor's host"))
         if not path.startswith("/") or set(path) & set("?#"):
             raise ValueError(refused("path", path, 'a path such as "/hooks"'))
-        if token is not None and not str(token).strip():
+        token = token if token is None else str(token).strip()
+        if token == "":
             raise ValueError("token is not accepted: a text that is not empty, or None")
         if not callable(body) and body not in KINDS:
             raise ValueError(refused("body", body, f"one of {', '.join(KINDS)}, or a function"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from functools import partial
@@ -131,14 +132,10 @@ class ServerSentEventsReceiver(LoopReceiver):
             parser = EventStreamParser(self.maxEvent, self.first_id(self.lastPosition))
             while True:
                 parser = parser.again()
-                began_s = asyncio.get_running_loop().time()
-                pause_s = parser.retry_s or _RETRY_S
                 try:
                     if not await self._take(session, parser, batches, reconnecting):
                         return
-                    if asyncio.get_running_loop().time() - began_s < _STEADY_S:
-                        error = ConnectionError("it ended the stream at once")
-                        pause_s = max(pause_s, reconnecting.failed(error))
+                    pause_s = parser.retry_s or _RETRY_S
                 except (aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
                     pause_s = max(parser.retry_s or 0.0, reconnecting.failed(_shown(error)))
                 await asyncio.sleep(pause_s)
@@ -164,7 +161,9 @@ class ServerSentEventsReceiver(LoopReceiver):
                     f"it answered {response.status} with {response.content_type}: {said!r}"
                 )
             reconnecting.connected()
+            began_s, is_empty = time.monotonic(), True
             while chunk := await self._chunk(response):
+                is_empty = False
                 now = datetime.now(timezone.utc)
                 before = parser.last_id
                 for event in parser.feed(chunk):
@@ -174,6 +173,9 @@ class ServerSentEventsReceiver(LoopReceiver):
                         await batches.room()
                 if parser.last_id != before:
                     batches.add(_Taken(None, parser.last_id, now), 0)
+            # One that ends behind an event is a server that answers so, and is asked again.
+            if is_empty and time.monotonic() < began_s + _STEADY_S:
+                raise ConnectionError("it ended the stream at once")
         return True
 
     async def _chunk(self, response: aiohttp.ClientResponse) -> bytes:

@@ -21,12 +21,12 @@ import socket
 import ssl
 import time
 from datetime import datetime, timezone
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from penstock._arguments import as_count
+from penstock._arguments import as_count, refused
 from penstock.errors import text_of
 from penstock.receiver import bound_socket, ports_of
 from penstock.sources._selecting import (
@@ -138,7 +138,11 @@ class SyslogReceiver(SelectingReceiver):
         self.host, self.share = host, share
         self.certificate, self.privateKey = certificate, privateKey
         self.clientAuthorities = clientAuthorities
-        self.timezone = ZoneInfo(timezone)
+        try:
+            self.timezone = ZoneInfo(timezone)
+        except ZoneInfoNotFoundError:
+            accepted = "a time zone such as 'Europe/Berlin'"
+            raise ValueError(refused("timezone", timezone, accepted)) from None
         self.maxMessage = as_count(maxMessage, "maxMessage", "bytes", least=480)
         self.maxConnections = as_count(maxConnections, "maxConnections", "connections", least=1)
         self.receiveBuffer = as_count(receiveBuffer, "receiveBuffer", "bytes", least=1)

@@ -767,7 +767,7 @@ def test_a_hook_with_a_wrong_or_an_old_signature_is_refused_and_one_replayed_is_
 def test_a_token_is_asked_for_before_the_body_is_read_and_never_shown() -> None:
     receiver = HttpReceiver(0, token="hidden", signature=GitHubSignature("hidden"))
     assert "hidden" not in f"{receiver!r} {receiver.signature!r}"
-    with serving(token="hidden") as (running, address):
+    with serving(token="hidden\n") as (running, address):  # as a file has it
         for given in ({}, {"Authorization": "Bearer hid"}, {"Authorization": "Basic hidden"}):
             refused = send(address, b"1", given)
             assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, "Bearer")

@@ -100,6 +100,23 @@ def test_what_an_end_cuts_off_is_no_event_and_the_stream_is_asked_again_after_th
         assert [each.get("Last-Event-ID") for each in server.asked] == [None, "1", "3"]
 
 
+def test_a_server_that_ends_each_answer_behind_an_event_is_asked_at_its_own_pace() -> None:
+    """As those do that know no open answers: it is no outage, and waits do not grow."""
+    answers = [(200, STREAM, b"retry: 1\nid: %d\ndata: %d\n\n" % (n, n)) for n in range(20)]
+    server = EventServer(*answers, (200, STREAM, b": ..."))
+    receiver = ServerSentEventsReceiver(server.url)
+    with server, run_receiver(receiver, settings=SETTINGS) as running:
+        assert running.wait_for_records(20) == [b"%d" % n for n in range(20)]
+        assert running.errors == []
+
+
+def test_a_server_that_ends_empty_answers_at_once_is_reported() -> None:
+    server = EventServer((200, STREAM, b""))
+    receiver = ServerSentEventsReceiver(server.url)
+    with server, run_receiver(receiver, settings=SETTINGS) as running:
+        running.wait_for_error("it ended the stream at once")
+
+
 def test_an_id_that_the_server_takes_back_is_not_asked_for() -> None:
     """An empty one: it cannot go on after the last event, or is to begin again."""
     body = b"id: 5\ndata: 1\n\nid\ndata: 2\n\n: ..."

@@ -405,6 +405,7 @@ def test_a_time_is_read_to_its_fraction_and_a_tag_may_have_an_empty_number() -> 
         {"tls": 0},
         {"certificate": "x.pem", "tcp": 0},
         {"tcp": 0, "privateKey": "k"},
+        {"tcp": 0, "timezone": "Europe/Nowhere"},
     ],
 )
 def test_arguments_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
