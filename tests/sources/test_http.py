@@ -192,6 +192,8 @@ def test_a_body_that_is_not_whole_or_not_what_it_says_is_refused_as_a_whole(
     with serving(maxBody=limit) as (running, address):
         answer = send(address, body, headers)
         assert (answer.status, told in answer.text) == (status, True), answer.text
+        # Of a body that is too large the rest is not read, by ending the connection.
+        assert answer.headers.get("Connection") == ("close" if status == 413 else None)
         send(address, b"last")
         assert running.wait_for_records(1) == [b"last"]
         assert str(status) in running.wait_for_error("Requests were refused")
@@ -508,6 +510,23 @@ def test_the_position_has_the_keys_that_are_remembered_and_few_more() -> None:
         assert sum(map(len, position.values())) <= (200 + 2 * 64) * 16
 
 
+def test_keys_that_are_being_stored_take_no_place_of_durable_ones() -> None:
+    keys: Keys[object] = Keys(2, None)
+    entries = [entry_of("/", name, b"") for name in "abcd"]
+    for entry in entries[:2]:
+        keys.add(entry, None)
+        keys.settled(entry, True)
+    for entry in entries[2:]:
+        keys.add(entry, entry)
+    keys.settled(entries[2], True)
+    assert [keys.find(entry) for entry in entries] == [
+        None,
+        (True, None),
+        (True, None),
+        (True, entries[3]),
+    ]
+
+
 def test_no_more_keys_wait_to_be_durable_than_are_remembered() -> None:
     with serving(keys=1) as (running, address), ThreadPoolExecutor(1) as pool:
         running.hold()
@@ -519,9 +538,10 @@ def test_no_more_keys_wait_to_be_durable_than_are_remembered() -> None:
         assert first.result(HANG_S).status == 200
 
 
-def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that_of_no_other() -> (
-    None
-):
+@pytest.mark.parametrize("large", [[], [b"large\n"]])
+def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that_of_no_other(
+    large: list[bytes],
+) -> None:
     stored: list[Any] = []
 
     def store(data: Any, position: object, ack: Callable[[], None], *framing: str) -> None:
@@ -534,9 +554,9 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
     receiver.streamId = 0
     receiver.store = store  # type: ignore[method-assign,assignment]
     receiver.seal = lambda: None  # type: ignore[method-assign]
-    bodies = [b"one\n", b"large\n", b"two\n"]
+    bodies = [b"one\n", *large, b"two\n"]
     contents = [Content(body, (), len(body)) for body in bodies]
-    contents.insert(2, Content(None, [b"three"], 5))
+    contents.insert(-1, Content(None, [b"three"], 5))
 
     async def answers() -> list[object]:
         server = _http_server.HttpServer(receiver)
@@ -550,8 +570,9 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
         assert all(request.is_settled for request in requests)
         return [request.error for request in requests]
 
-    one, large, three, two = asyncio.run(answers())
-    assert (one, type(large), three, two) == (None, RecordTooLargeError, None, None)
+    one, *refused, three, two = asyncio.run(answers())
+    assert (one, three, two) == (None, None, None)
+    assert list(map(type, refused)) == [RecordTooLargeError] * len(large)
     assert stored == [b"one\n", [b"three"], b"two\n"]
 
 

@@ -693,7 +693,7 @@ def test_without_publication_or_slot_it_is_said_what_is_missing(server: Postgres
     database = Database(server, slot=False)
     with run_receiver(database.receiver(), settings=SMALL) as running:
         error = running.wait_for_error("there is no publication 'p'")
-        assert "is looked at again every 30 s" in error
+        assert "is asked again every 30 s" in error
     database.run("CREATE PUBLICATION p FOR ALL TABLES")
     with run_receiver(database.receiver(), settings=SMALL) as running:
         running.wait_for_error(f"there is no replication slot {database.slot}")
@@ -728,7 +728,7 @@ def test_a_slot_that_vanished_is_said_and_not_made_again(goes_back: bool) -> Non
             shutil.rmtree(server.data / "pg_replslot" / database.slot)
             server.start()
             error = running.wait_for_error(f"the replication slot {database.slot} is gone")
-            assert "is looked at again every 30 s" in error
+            assert "is asked again every 30 s" in error
             assert database.state("slot_name") is None
 
 
@@ -781,7 +781,7 @@ def test_a_slot_that_fell_behind_is_said() -> None:
         database.wait_for(lambda: database.state("wal_status") == "lost", "a lost slot")
         with run_receiver(database.receiver(), settings=SMALL) as running:
             error = running.wait_for_error("fell behind max_slot_wal_keep_size")
-            assert "is looked at again every 30 s" in error
+            assert "is asked again every 30 s" in error
             assert len(running.errors) == 1
 
 
