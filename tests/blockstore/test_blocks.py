@@ -7,6 +7,8 @@ import gc
 import os
 import pickle
 import re
+import subprocess
+import sys
 import uuid
 from collections import namedtuple
 from dataclasses import dataclass, replace
@@ -34,6 +36,7 @@ from penstock.blockstore.reader import _is_lost
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import LogOptions, SyncPolicy, segment_path
+from tests.bounds import HANG_S
 
 ACCESS = BlockAccess()
 OPTIONS = BlockStoreOptions(
@@ -101,6 +104,36 @@ def test_bytes_that_are_no_text_come_out_with_replacement_characters(store):
     assert records_of(info) == ["good", "b\ufffdd", ""]
     with read_block(info, ACCESS) as block:
         assert block.column().to_pylist() == ["good", "b\ufffdd", ""]
+
+
+_READ = """
+import pickle, sys
+from penstock.blockstore import BlockAccess, read_block
+for info in pickle.load(sys.stdin.buffer):
+    with read_block(info, BlockAccess()) as block:
+        print(len(list(block.records())), "pandas" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(
+    int(pa.__version__.partition(".")[0]) < 26, reason="platform: lists are slow before PyArrow 26"
+)
+def test_a_task_that_reads_records_imports_no_pandas(store):
+    infos = [
+        put(store, BlockKind.STRING, ["a", "b"], 1),
+        put(store, BlockKind.BINARY, [b"a", b"b", b"c"], 2),
+        put(store, BlockKind.PICKLED, [pickle.dumps(1)], 3),
+        put_lines(store, BlockKind.LINES, [b"a"]),
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-c", _READ],
+        input=pickle.dumps(infos),
+        capture_output=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.decode().splitlines() == ["2 False", "3 False", "1 False", "1 False"]
 
 
 line_lists = st.lists(
