@@ -12,14 +12,15 @@ def lazy_door(door: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str]
 
     Args:
         door: The room's name.
-        modules: The public names of each module, within the room.
+        modules: The public names of each module, within the room or anywhere (``a.b``).
     """
     places = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> object:
         if name not in places:
             raise AttributeError(f"module {door!r} has no attribute {name!r}")
-        found = getattr(import_module(f"{door}.{places[name]}"), name)
+        place = places[name]
+        found = getattr(import_module(place if "." in place else f"{door}.{place}"), name)
         setattr(sys.modules[door], name, found)
         return found
 

@@ -64,76 +64,67 @@ Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generato
 ``executor-allocation``, and those of the tracker.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pyspark import StorageLevel
-
-from penstock.continuous import (
-    DatabaseSink,
-    Epoch,
-    ExpiredTimers,
-    FileSink,
-    FunctionSink,
-    HttpSink,
-    KeyedState,
-    Sink,
-    SinkError,
-    StateError,
-    TimeDomain,
-    Timers,
-    Watermark,
-)
-from penstock.errors import StreamGraphError
-from penstock.host.errors import (
-    ContinuousStreamError,
-    NotEnoughCoresError,
-    PermanentReceiverError,
-)
-from penstock.host.executor_python import ExecutorPythonError
-from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
-from penstock.listeners.events import SchedulerStatistics
-from penstock.listeners.listener import StatsReportListener, StreamingListener
-from penstock.rates import GroupRate, RateGroup, RateSource, StreamRate
-from penstock.streaming.checkpoint.errors import (
-    CheckpointReadError,
-    CheckpointVersionError,
-    CheckpointWriteError,
-    UnpicklableFunctionError,
-)
-from penstock.streaming.context import StreamingContext, StreamingContextState
-from penstock.streaming.dstream.arrow_stream import ArrowStream
-from penstock.streaming.dstream.dstream import DStream
-from penstock.streaming.dstream.input_dstream import InputDStream
-from penstock.streaming.dstream.map_with_state import MapWithStateDStream
-from penstock.streaming.dstream.receiver_dstream import (
-    RatedDStream,
-    ReceiverDStream,
-    SplitDStream,
-)
-from penstock.streaming.dstream.state import State, StateSpec
-from penstock.streaming.errors import (
-    JobGenerationError,
-    OutputOperationError,
-    SparkEndedError,
-    StateSavingError,
-)
-from penstock.streaming.stop_report import GivenUpBatch, StopReport
-from penstock.tracker import EpochStatus
-from penstock.user_errors import FailedTaskError
-from penstock.wal import LogFolderInUseError
+from penstock._lazy_door import lazy_door
 
 if TYPE_CHECKING:
+    from pyspark.storagelevel import StorageLevel
+
+    from penstock.continuous import (
+        DatabaseSink,
+        Epoch,
+        ExpiredTimers,
+        FileSink,
+        FunctionSink,
+        HttpSink,
+        KeyedState,
+        Sink,
+        SinkError,
+        StateError,
+        TimeDomain,
+        Timers,
+        Watermark,
+    )
+    from penstock.errors import StreamGraphError
+    from penstock.host.errors import (
+        ContinuousStreamError,
+        NotEnoughCoresError,
+        PermanentReceiverError,
+    )
+    from penstock.host.executor_python import ExecutorPythonError
+    from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
+    from penstock.listeners.events import SchedulerStatistics
+    from penstock.listeners.listener import StatsReportListener, StreamingListener
+    from penstock.rates import GroupRate, RateGroup, RateSource, StreamRate
     from penstock.sources.kafka.sink import KafkaSink as KafkaSink
-else:
-
-    def __getattr__(name: str) -> object:
-        # It stands with the other sinks, and is of a room above this one: imported when it is asked
-        # for, as its client is.
-        if name != "KafkaSink":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return import_module("penstock.sources.kafka.sink").KafkaSink
-
+    from penstock.streaming.checkpoint.errors import (
+        CheckpointReadError,
+        CheckpointVersionError,
+        CheckpointWriteError,
+        UnpicklableFunctionError,
+    )
+    from penstock.streaming.context import StreamingContext, StreamingContextState
+    from penstock.streaming.dstream.arrow_stream import ArrowStream
+    from penstock.streaming.dstream.dstream import DStream
+    from penstock.streaming.dstream.input_dstream import InputDStream
+    from penstock.streaming.dstream.map_with_state import MapWithStateDStream
+    from penstock.streaming.dstream.receiver_dstream import (
+        RatedDStream,
+        ReceiverDStream,
+        SplitDStream,
+    )
+    from penstock.streaming.dstream.state import State, StateSpec
+    from penstock.streaming.errors import (
+        JobGenerationError,
+        OutputOperationError,
+        SparkEndedError,
+        StateSavingError,
+    )
+    from penstock.streaming.stop_report import GivenUpBatch, StopReport
+    from penstock.tracker import EpochStatus
+    from penstock.user_errors import FailedTaskError
+    from penstock.wal import LogFolderInUseError
 
 __all__ = [
     "ArrowStream",
@@ -189,3 +180,65 @@ __all__ = [
     "UnpicklableFunctionError",
     "Watermark",
 ]
+
+_MODULES = {
+    "penstock.continuous": [
+        "DatabaseSink",
+        "Epoch",
+        "ExpiredTimers",
+        "FileSink",
+        "FunctionSink",
+        "HttpSink",
+        "KeyedState",
+        "Sink",
+        "SinkError",
+        "StateError",
+        "TimeDomain",
+        "Timers",
+        "Watermark",
+    ],
+    "penstock.errors": ["StreamGraphError"],
+    "penstock.host.errors": [
+        "ContinuousStreamError",
+        "NotEnoughCoresError",
+        "PermanentReceiverError",
+    ],
+    "penstock.host.executor_python": ["ExecutorPythonError"],
+    "penstock.host.receiver_readings": ["ReceiverStatus", "ReceiverWaits"],
+    "penstock.listeners.events": ["SchedulerStatistics"],
+    "penstock.listeners.listener": ["StatsReportListener", "StreamingListener"],
+    "penstock.rates": ["GroupRate", "RateGroup", "RateSource", "StreamRate"],
+    "penstock.sources.kafka.sink": ["KafkaSink"],
+    "penstock.streaming.checkpoint.errors": [
+        "CheckpointReadError",
+        "CheckpointVersionError",
+        "CheckpointWriteError",
+        "UnpicklableFunctionError",
+    ],
+    "penstock.streaming.context": ["StreamingContext", "StreamingContextState"],
+    "penstock.streaming.dstream.arrow_stream": ["ArrowStream"],
+    "penstock.streaming.dstream.dstream": ["DStream"],
+    "penstock.streaming.dstream.input_dstream": ["InputDStream"],
+    "penstock.streaming.dstream.map_with_state": ["MapWithStateDStream"],
+    "penstock.streaming.dstream.receiver_dstream": [
+        "RatedDStream",
+        "ReceiverDStream",
+        "SplitDStream",
+    ],
+    "penstock.streaming.dstream.state": ["State", "StateSpec"],
+    "penstock.streaming.errors": [
+        "JobGenerationError",
+        "OutputOperationError",
+        "SparkEndedError",
+        "StateSavingError",
+    ],
+    "penstock.streaming.stop_report": ["GivenUpBatch", "StopReport"],
+    "penstock.tracker": ["EpochStatus"],
+    "penstock.user_errors": ["FailedTaskError"],
+    "penstock.wal": ["LogFolderInUseError"],
+    "pyspark.storagelevel": ["StorageLevel"],
+}
+
+if not TYPE_CHECKING:
+    # A task imports a kernel, and needs none of what makes streams.
+    __getattr__ = lazy_door(__name__, _MODULES)
