@@ -162,7 +162,7 @@ class SyntheticCluster:
     def addresses(self, wanted):
         return "127.0.0.1", None
 
-    def wait_for_executors(self):
+    def wait_for_executors(self, tasks):
         pass
 
     def executors(self):

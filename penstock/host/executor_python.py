@@ -21,6 +21,7 @@ import pyspark
 
 import penstock
 from penstock.errors import PenstockError
+from penstock.tracker.cluster import HostLocation, SparkCluster
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -144,7 +145,7 @@ def check_executor_python(spark_context: SparkContext, modules: Iterable[str] = 
 def ask_executors(
     spark_context: SparkContext, modules: Iterable[str] = ()
 ) -> tuple[ExecutorAnswer, ...]:
-    """Ask the Python of about each executor what it is, in one short job.
+    """Ask the Python of each host that has executors what it is, in one short job.
 
     It waits until there is an executor.
 
@@ -191,18 +192,19 @@ def _files_folder(spark_context: SparkContext) -> str:
 def _ask(
     spark_context: SparkContext, executable: str, question: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return what each interpreter said, one for about each executor."""
-    java: Any = spark_context._jsc
+    """Return what each interpreter said, one for each host, if Spark grants it."""
     jvm: Any = spark_context._jvm
-    executors = int(java.sc().statusStore().executorList(True).size()) - 1
-    tasks = min(max(executors, 1), _MOST_TASKS)
+    cluster = SparkCluster(spark_context)
+    hosts = sorted({executor.host for executor in cluster.executors()})[:_MOST_TASKS]
+    places = [[HostLocation(host)] for host in hosts] or [[]]
+    tasks = len(places)
     command = jvm.java.util.ArrayList()
     for part in ("/bin/sh", "-c", _SHELL, executable, _QUESTION, json.dumps(question)):
         command.add(part)
     spark_context.setJobDescription("Streaming job asking for the executors' Python")
     try:
-        numbers = jvm.java.util.Collections.nCopies(tasks, 0)
-        lines = [str(line) for line in java.parallelize(numbers, tasks).pipe(command).collect()]
+        rdd: Any = cluster.placed([0] * tasks, places)._jrdd
+        lines = [str(line) for line in rdd.pipe(command).collect()]
     finally:
         # PySpark's stub wants text; None clears it.
         spark_context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]

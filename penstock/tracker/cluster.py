@@ -100,8 +100,12 @@ class Cluster(Protocol):
         """Return the address to listen at, and the one to tell others (None: the same)."""
         ...
 
-    def wait_for_executors(self) -> None:
-        """Return when executors are up."""
+    def wait_for_executors(self, tasks: int) -> None:
+        """Return when executors are up, and others may have come up, too.
+
+        Args:
+            tasks: As many executors are enough.
+        """
         ...
 
     def executors(self) -> list[ExecutorLocation]:
@@ -196,9 +200,13 @@ class SparkCluster:
         # there still has to know the secret (I9).
         return bind or _WILDCARDS[0], host or None
 
-    def wait_for_executors(self) -> None:
-        """Run a short job on all executors, unless local (as ``ReceiverTracker.scala`` does)."""
-        if self.is_local:
+    def wait_for_executors(self, tasks: int) -> None:
+        """Run a short job on all executors, unless local (as ``ReceiverTracker.scala`` does).
+
+        It gives those time that are about to come up. Where each task can have an executor of its
+        own, it would only delay them: in JVMs that have just begun it takes seconds.
+        """
+        if self.is_local or len(self.executors()) >= max(tasks, 1):
             return
         self._sc.setJobDescription("Streaming job waiting for executors")
         try:

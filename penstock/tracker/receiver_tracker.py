@@ -628,7 +628,7 @@ class ReceiverTracker:
 
     def start_all_receivers(self) -> None:
         """Place all receivers and start their jobs (Spark's ``StartAllReceivers``)."""
-        self._cluster.wait_for_executors()
+        self._cluster.wait_for_executors(self.tasks)
         executors = self._cluster.executors()
         if not executors and self._receiver_objects:
             raise PenstockError(

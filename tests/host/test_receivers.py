@@ -34,7 +34,7 @@ def test_a_receiver_holds_a_core_from_the_start_until_it_has_ended_for_good(
     monkeypatch.setattr(
         cluster,
         "wait_for_executors",
-        lambda: meanwhile.append(HostedReceivers.running_in(application)),
+        lambda _: meanwhile.append(HostedReceivers.running_in(application)),
     )
     tracker.start()
     assert meanwhile == [1]

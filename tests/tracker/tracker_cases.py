@@ -205,7 +205,7 @@ class ThreadCluster:
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
         return wanted or "127.0.0.1", None
 
-    def wait_for_executors(self) -> None:
+    def wait_for_executors(self, tasks: int) -> None:
         pass
 
     def executors(self) -> list[ExecutorLocation]:
