@@ -438,6 +438,7 @@ class ReceiverContext:
             it returns can be awaited: ``await ctx.store(record)`` goes on when that is durable.
         storeFrom: `Receiver.storeFrom`.
         discard: `Receiver.discard`; can be awaited as `store`.
+        seal: `Receiver.seal`; in a coroutine of what it has called `store` with before.
         reportError: `Receiver.reportError`.
         listening: `Receiver.listening`.
         splits: `Receiver.assignedSplits`.
@@ -450,5 +451,6 @@ class ReceiverContext:
     storeFrom: Callable[..., None]
     reportError: Callable[..., None]
     discard: Callable[..., Any] = _not_given
+    seal: Callable[[], None] = _not_given
     listening: Callable[..., None] = lambda *addresses: None
     splits: tuple[str, ...] = ()

@@ -661,13 +661,13 @@ class BlockGenerator:
                 self._clock.wait(self._seal_now, self._until_seal_s(soon=rested))
             rested = self._is_asked = False
             self._seal_now.clear()
-            self._is_seal_wanted = early
             if self._stopping.is_set():
                 return
             self._discards.tell_rest()
             self._tell_dropped()
             if self._pipeline.is_full():
                 continue  # the open block goes on filling up to its cap, then `store` waits
+            self._is_seal_wanted = early
             sealed = self._pipeline.blocks_sealed
             if not self._lock_open_block():
                 continue

@@ -300,7 +300,8 @@ class AwaitedStores:
         self._room = threading.BoundedSemaphore(IN_HAND)
         name = f"penstock-await-store-{context.stream_id}"
         self._storer = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self.context = replace(context, store=self._store, discard=self._discard)
+        self._is_sealing = False
+        self.context = replace(context, store=self._store, discard=self._discard, seal=self._seal)
 
     def __enter__(self) -> AwaitedStores:
         return self
@@ -353,12 +354,25 @@ class AwaitedStores:
     ) -> asyncio.Future[None]:
         durable: asyncio.Future[None] = loop.create_future()
         self._room.acquire()
+        self._is_sealing = False
         try:
             self._storer.submit(self._pass_on, durable, ack, call)
         except BaseException:
             self._room.release()
             raise
         return durable
+
+    def _seal(self) -> None:
+        if _running_loop() is None:
+            self._raw.seal()
+        elif not self._is_sealing:
+            # Once behind what was stored last, so that what waits is bounded.
+            self._is_sealing = True
+            self._storer.submit(self._seal_now)
+
+    def _seal_now(self) -> None:
+        self._is_sealing = False
+        self._raw.seal()
 
     def _pass_on(
         self,

@@ -86,6 +86,11 @@ def _from_spark(schema: StructType | str) -> pa.Schema:
         java = getattr(error, "java_exception", None)
         text = str(error) if java is None else str(java.getMessage())
         reason = text.strip().splitlines()[0]
+        if "SESSION_OR_CONTEXT_NOT_EXISTS" in reason:
+            raise ValueError(
+                f"schema={schema!r} cannot be read yet, as Spark reads DDL: make the SparkContext "
+                "first, or give a pyarrow.Schema or a StructType, as in tests without Spark"
+            ) from None
         raise ValueError(f"{refused('schema', schema, _ACCEPTED)} ({reason})") from None
 
 

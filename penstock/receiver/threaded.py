@@ -57,6 +57,7 @@ class ThreadedReceiver(Receiver):
             store=self.store,
             storeFrom=self.storeFrom,
             discard=self.discard,
+            seal=self.seal,
             reportError=self.reportError,
             listening=self.listening,
             splits=self.assignedSplits,

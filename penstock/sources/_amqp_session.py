@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pika.data
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import (
+    AMQPConnectionError,
     AMQPError,
     ChannelClosedByBroker,
     ConnectionClosedByBroker,
@@ -207,7 +208,11 @@ def _acknowledge(last: _Delivery) -> None:
 
 
 def _failed(error: Exception) -> PenstockError:
-    said = typed_text(error)
+    cause: BaseException = error
+    if isinstance(error, AMQPConnectionError) and error.args:
+        # Of a connection that was never there pika says nothing itself.
+        cause = getattr(error.args[0], "exception", error)
+    said = typed_text(cause)
     # pika takes a connection that ends at that moment for a refusal, too.
     if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
         return RefusedError(f"it refuses the connection: {said}")

@@ -326,6 +326,27 @@ def test_what_a_source_waits_for_is_sealed_when_all_before_is_reported_and_nothi
     assert bench.finish() == [b"%d" % number for number in range(101)]
 
 
+def test_what_a_source_waits_for_is_sealed_also_after_the_queue_was_full(make):
+    bench = make(queue_size=1, one_thread=False)
+    bench.driver.open.clear()
+    blocks = 0
+    while not bench.generator._pipeline.is_full():
+        blocks += 1
+        bench.generator.store(b"x")
+        bench.generator.seal_soon()
+        while bench.generator.statistics().blocks_sealed < blocks:
+            time.sleep(0.001)
+        time.sleep(0.05)  # The log takes it from the queue, as long as it has room itself.
+    bench.generator.store(b"awaited")
+    bench.generator.seal_when_free()
+    bench.generator.seal_soon()  # As at the end of an interval.
+    time.sleep(0.05)
+    assert bench.generator.statistics().blocks_sealed == blocks
+    bench.driver.open.set()
+    bench.driver.wait_for(lambda: sum(info.num_records for info in bench.driver.infos) > blocks)
+    assert bench.finish() == [b"x"] * blocks + [b"awaited"]
+
+
 def test_early_blocks_are_sealed_after_an_interval_at_the_latest(make):
     bench = make(seals_early=True, interval_s=0.02)
     bench.driver.open.clear()

@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark import StorageLevel
+from pyspark import SparkContext, StorageLevel
+from pyspark.sql import SparkSession
 
 from penstock.receiver import (
     NotAReceiverError,
@@ -24,6 +25,8 @@ from penstock.receiver import (
     as_receiver,
     receiver,
 )
+from penstock.receiver.short_forms import arrow_schema
+from penstock.testing import run_receiver
 from penstock.wire.messages import (
     AddBlock,
     DeregisterReceiver,
@@ -1005,6 +1008,45 @@ def test_i1_a_coroutine_goes_on_when_its_record_is_durable(
     # One without records is a position or an acknowledgement whose records a tick has sealed.
     assert [records for records in known if records] == [1, 2, *[1 for _ in more]]
     assert tracker.last_position() == (4 if more == ["last"] else 3)
+
+
+def test_ddl_that_is_read_without_spark_is_said_to_be_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+    with pytest.raises(ValueError, match=r"cannot be read yet.*make the SparkContext first"):
+        arrow_schema("sensor STRING")
+
+
+async def seals(ctx: ReceiverContext) -> None:
+    durable = [ctx.store(text) for text in ("one", "two")]
+    ctx.seal()
+    await asyncio.gather(*durable)
+    last = ctx.store("three")
+    ctx.seal()
+    ctx.seal()
+    await last
+
+
+def seals_and_yields(ctx: ReceiverContext) -> Iterator[str]:
+    for text in ("one", "two", "three"):
+        durable = threading.Event()
+        ctx.store(text, ack=durable.set)
+        ctx.seal()
+        assert durable.wait(WAIT_S)
+    yield from ()
+
+
+class RunsAndSeals:
+    def run(self, ctx: ReceiverContext) -> None:
+        list(seals_and_yields(ctx))
+
+
+@pytest.mark.parametrize("source", [seals, seals_and_yields, RunsAndSeals()])
+def test_what_a_source_waits_for_is_durable_before_the_block_interval_ends(source: Any) -> None:
+    with run_receiver(source, settings={"spark.streaming.blockInterval": "1h"}) as running:
+        assert running.wait_for_records(3) == ["one", "two", "three"]
 
 
 def test_a_coroutine_that_does_not_wait_stores_all_the_same_in_order(

@@ -328,6 +328,14 @@ def test_a_server_that_says_nothing_is_reported_once(monkeypatch: pytest.MonkeyP
             running.wait_for_error("is asked again, after: AMQPConnectorStackTimeout")
 
 
+def test_a_server_that_is_not_there_is_said_to_refuse() -> None:
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        receiver = AmqpReceiver(f"amqp://127.0.0.1:{bound.getsockname()[1]}", "q")
+        with run_receiver(receiver, settings=FAST) as running:
+            running.wait_for_error("after: ConnectionRefusedError: [Errno 111] Connection refused")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
