@@ -39,7 +39,6 @@ from penstock.sources._http_bodies import (
     unpack,
 )
 from penstock.sources._http_keys import Keys, entry_of
-from penstock.sources._selecting import server_tls
 from penstock.sources._signatures import SignatureError
 from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text
@@ -154,7 +153,7 @@ class HttpServer:
             OSError: The port is taken, or a file of TLS cannot be read.
         """
         receiver = self._receiver
-        context = self._tls()
+        context = receiver.tls.context()
         with bound_socket(receiver.host, receiver.port, share=receiver.share) as bound:
             server = web.Server(
                 self._handle,
@@ -211,12 +210,6 @@ class HttpServer:
         task = asyncio.ensure_future(_connect(server, accepted, context))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
-
-    def _tls(self) -> ssl.SSLContext | None:
-        receiver = self._receiver
-        if receiver.certificate is None:
-            return None
-        return server_tls(receiver.certificate, receiver.privateKey, receiver.clientAuthorities)
 
     def _close_idle(self, connections: Sequence[Any]) -> None:
         """Close connections that send no whole head: silent ones, and those of a byte a second."""

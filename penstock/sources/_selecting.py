@@ -11,12 +11,14 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from penstock.errors import text_of
 from penstock.receiver import ReceiverContext, ReceiverStoppedError
 from penstock.receiver.threaded import ThreadedReceiver
+from penstock.sources._urls import trusting
 from penstock.wire.addresses import address_text
 
 _SO_MEMINFO = 55
@@ -155,22 +157,30 @@ def set_receive_buffer(bound: socket.socket, size: int) -> int:
     return bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
 
 
-def server_tls(
-    certificate: str, privateKey: str | None, clientAuthorities: str | None
-) -> ssl.SSLContext:
-    """Return what a server does TLS with.
+@dataclass(frozen=True)
+class ServerTls:
+    """What a server does TLS with: files on the executor's host.
 
     Raises:
-        OSError: A file cannot be read, or holds something else; it names all of them.
+        ValueError: There is no certificate, and something that is for one.
     """
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    named = [certificate, privateKey, clientAuthorities]
-    try:
-        context.load_cert_chain(certificate, privateKey)
-        if clientAuthorities is not None:
-            context.load_verify_locations(clientAuthorities)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # It names no file.
-        files = ", ".join(each for each in named if each is not None)
-        raise OSError(error.errno, f"TLS with {files}: {text_of(error)}") from error
-    return context
+
+    certificate: str | None
+    private_key: str | None
+    client_authorities: str | None
+
+    def __post_init__(self) -> None:
+        """Check that others come with a certificate only."""
+        if self.certificate is None and (self.private_key or self.client_authorities):
+            raise ValueError("privateKey and clientAuthorities are for a server with a certificate")
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the server's context; None: it does no TLS.
+
+        Raises:
+            OSError: A file cannot be read, or holds something else; it names all of them.
+        """
+        if self.certificate is None:
+            return None
+        purpose = ssl.Purpose.CLIENT_AUTH
+        return trusting(self.client_authorities, self.certificate, self.private_key, purpose)

@@ -42,22 +42,32 @@ def shown_url(url: str) -> str:
     return f"{found.scheme}://{found.hostname}{port}{found.path}"
 
 
-def trusting(authorities: str | None, certificate: str | None = None) -> ssl.SSLContext:
-    """Return a client's context.
+def trusting(
+    authorities: str | None,
+    certificate: str | None = None,
+    key: str | None = None,
+    of: ssl.Purpose = ssl.Purpose.SERVER_AUTH,
+) -> ssl.SSLContext:
+    """Return a client's context, or a server's.
 
     Args:
-        authorities: A file with the certificates that it trusts; None: those of the host.
-        certificate: A file with its own certificate and key; None for none.
+        authorities: A file with the certificates that it trusts; None: those of the host, and a
+            server asks for none.
+        certificate: A file with its own certificate; None for none.
+        key: A file with its key; None: that is in the same one.
+        of: Whom it trusts: servers or clients.
 
     Raises:
         OSError: A file cannot be used; they are named.
     """
     try:
-        context = ssl.create_default_context(cafile=authorities)
+        context = ssl.create_default_context(of, cafile=authorities)
+        if authorities is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
         if certificate is not None:
-            context.load_cert_chain(certificate)
+            context.load_cert_chain(certificate, key)
     except OSError as error:  # It names no file.
-        files = ", ".join(each for each in (authorities, certificate) if each is not None)
+        files = ", ".join(each for each in (certificate, key, authorities) if each is not None)
         raise OSError(
             error.errno, f"TLS with {files}: {error.strerror or text_of(error)}"
         ) from error

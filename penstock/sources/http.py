@@ -31,6 +31,7 @@ from penstock.receiver import ports_of
 from penstock.sources._common import Messages
 from penstock.sources._http_bodies import ENVELOPE, KINDS
 from penstock.sources._on_loop import LoopReceiver
+from penstock.sources._selecting import ServerTls
 from penstock.sources._signatures import (
     GitHubSignature,
     Signature,
@@ -134,8 +135,6 @@ class HttpReceiver(LoopReceiver):
             raise ValueError(refused("body", body, f"one of {', '.join(KINDS)}, or a function"))
         if not isinstance(signature, (Signature, type(None))):
             raise TypeError(refused("signature", signature, "a Signature or None"))
-        if certificate is None and (privateKey or clientAuthorities):
-            raise ValueError("privateKey and clientAuthorities are for a server with a certificate")
         for name, value in (("bodyTimeout", bodyTimeout), ("storeTimeout", storeTimeout)):
             if not value > 0:
                 raise ValueError(refused(name, value, "seconds above 0"))
@@ -146,8 +145,7 @@ class HttpReceiver(LoopReceiver):
         self.maxBody = as_count(maxBody, "maxBody", "bytes", least=1)
         self.maxWaiting = as_count(maxWaiting, "maxWaiting", "bytes", least=1)
         self.bodyTimeout, self.storeTimeout = bodyTimeout, storeTimeout
-        self.certificate, self.privateKey = certificate, privateKey
-        self.clientAuthorities = clientAuthorities
+        self.tls = ServerTls(certificate, privateKey, clientAuthorities)
         self.messages = Messages(ENVELOPE, columns=columns, values=values)
         self.schema = self.messages.schema
 

@@ -32,8 +32,8 @@ from penstock.receiver import bound_socket, ports_of
 from penstock.sources._selecting import (
     Datagrams,
     SelectingReceiver,
+    ServerTls,
     sender_text,
-    server_tls,
     set_receive_buffer,
 )
 from penstock.sources._syslog_messages import Frame, Frames, read_message
@@ -133,11 +133,8 @@ class SyslogReceiver(SelectingReceiver):
             ports_of(port)
         if (tls is None) != (certificate is None):
             raise ValueError("tls= and certificate= belong together")
-        if certificate is None and (privateKey or clientAuthorities):
-            raise ValueError("privateKey and clientAuthorities are for a server with a certificate")
         self.host, self.share = host, share
-        self.certificate, self.privateKey = certificate, privateKey
-        self.clientAuthorities = clientAuthorities
+        self.certificates = ServerTls(certificate, privateKey, clientAuthorities)
         try:
             self.timezone = ZoneInfo(timezone)
         except ZoneInfoNotFoundError:
@@ -149,9 +146,7 @@ class SyslogReceiver(SelectingReceiver):
         self.schema = SYSLOG_SCHEMA
 
     def _listen(self, selector: selectors.BaseSelector) -> None:
-        context = None
-        if self.certificate is not None:
-            context = server_tls(self.certificate, self.privateKey, self.clientAuthorities)
+        context = self.certificates.context()
         with contextlib.ExitStack() as opened:
             listening = _Listening(self, selector, context)
             opened.callback(listening.close)
