@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError, text_of
+from penstock.errors import text_of
 from penstock.sources._common import as_records
+from penstock.sources._signatures import Refusal
 
 _LF = 10
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
@@ -38,18 +39,6 @@ ENVELOPE = pa.schema(
 """What a request has beside its body."""
 
 
-class RefusedBodyError(PenstockError):
-    """A body is not taken.
-
-    Attributes:
-        status: The status of the answer.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
 class Content(NamedTuple):
     """The records of a body.
 
@@ -68,13 +57,13 @@ def codec_of(encoding: str) -> str | None:
     """Return the codec of a ``Content-Encoding``; None for none.
 
     Raises:
-        RefusedBodyError: It is not known.
+        Refusal: It is not known.
     """
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return None
     if name not in _CODECS:
-        raise RefusedBodyError(415, "Content-Encoding is not accepted: gzip or zstd")
+        raise Refusal(415, "Content-Encoding is not accepted: gzip or zstd")
     return _CODECS[name]
 
 
@@ -82,24 +71,24 @@ def unpack(data: bytes, codec: str, limit: int) -> bytes:
     """Return what was compressed; several members or frames are one body.
 
     Raises:
-        RefusedBodyError: It is larger than `limit`, ends early, or is not of this codec.
+        Refusal: It is larger than `limit`, ends early, or is not of this codec.
     """
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
             # To the end, where it shows whether it is whole.
             found: bytes = stream.read(limit + 1)
     except (OSError, pa.ArrowException) as error:
-        raise RefusedBodyError(400, f"the body is no whole {codec}: {text_of(error)}") from None
+        raise Refusal(400, f"the body is no whole {codec}: {text_of(error)}") from None
     if len(found) > limit:
         raise too_large(limit)
     if not data:
-        raise RefusedBodyError(400, f"the body is no whole {codec}: it is empty")
+        raise Refusal(400, f"the body is no whole {codec}: it is empty")
     return found
 
 
-def too_large(limit: int) -> RefusedBodyError:
-    """Return the error of a body that is too large."""
-    return RefusedBodyError(413, f"the body is larger than {limit} bytes")
+def too_large(limit: int) -> Refusal:
+    """Return the error of a body that is too large; what is left of it is not read."""
+    return Refusal(413, f"the body is larger than {limit} bytes", ends=True)
 
 
 def content_of(body: bytes, kind: Body, content_type: str) -> Content:
@@ -111,13 +100,13 @@ def content_of(body: bytes, kind: Body, content_type: str) -> Content:
         content_type: The media type that the request names, in small letters.
 
     Raises:
-        RefusedBodyError: It does not hold that.
+        Refusal: It does not hold that.
     """
     if callable(kind):
         try:
             return _of(as_records(kind(body)))
         except Exception as error:  # of the user's function
-            raise RefusedBodyError(400, f"the body cannot be read: {text_of(error)}") from error
+            raise Refusal(400, f"the body cannot be read: {text_of(error)}") from error
     if kind == "auto":
         kind = _kind_of(content_type)
     if kind == "lines":
@@ -127,7 +116,7 @@ def content_of(body: bytes, kind: Body, content_type: str) -> Content:
     if kind == "otlp-logs" and content_type == PROTOBUF:
         return _of(_otlp_protobuf(body))
     if kind == "otlp-logs" and content_type != "application/json":
-        raise RefusedBodyError(415, f"Content-Type is not accepted: application/json or {PROTOBUF}")
+        raise Refusal(415, f"Content-Type is not accepted: application/json or {PROTOBUF}")
     try:
         body.decode()  # What is passed over is not looked at by the parser.
         return _of(_json(body) if kind == "json" else _otlp_logs(body))
@@ -137,7 +126,7 @@ def content_of(body: bytes, kind: Body, content_type: str) -> Content:
         reason = f"it is not UTF-8: {error.reason} at byte {error.start}"
     except msgspec.MsgspecError as error:
         reason = text_of(error)
-    raise RefusedBodyError(400, f"the body is not accepted as JSON: {reason}")
+    raise Refusal(400, f"the body is not accepted as JSON: {reason}")
 
 
 def _kind_of(content_type: str) -> str:
@@ -211,13 +200,13 @@ def _otlp_protobuf(body: bytes) -> list[bytes]:
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     except ImportError as error:
         reason = f"{PROTOBUF} needs the package opentelemetry-proto: {text_of(error)}"
-        raise RefusedBodyError(415, reason) from error
+        raise Refusal(415, reason) from error
     as_json = partial(MessageToDict, use_integers_for_enums=True)
     try:
         export = ExportLogsServiceRequest.FromString(body)
     except DecodeError as error:
         reason = f"the body is not accepted as protobuf: {text_of(error)}"
-        raise RefusedBodyError(400, reason) from None
+        raise Refusal(400, reason) from None
     found: list[bytes] = []
     for resource in export.resource_logs:
         for scope in resource.scope_logs:

@@ -32,14 +32,13 @@ from penstock.sources._http_bodies import (
     ENVELOPE,
     PROTOBUF,
     Content,
-    RefusedBodyError,
     codec_of,
     content_of,
     too_large,
     unpack,
 )
 from penstock.sources._http_keys import Keys, entry_of
-from penstock.sources._signatures import SignatureError
+from penstock.sources._signatures import Refusal
 from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text
 
@@ -62,27 +61,6 @@ _UNAVAILABLE = 503
 _SMALL = 64 << 10
 """Bytes of a body that is cut into records on the loop itself."""
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
-
-
-class Refusal(Exception):
-    """A request is refused.
-
-    Attributes:
-        response: The answer.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        headers: Mapping[str, str] | None = None,
-        *,
-        ends: bool = False,
-    ) -> None:
-        super().__init__(f"{status}: {reason}")
-        self.response = web.json_response({"message": reason}, status=status, headers=headers)
-        if ends:
-            self.response.force_close()
 
 
 def _held(reason: str, *, ends: bool = False) -> Refusal:
@@ -250,11 +228,14 @@ class HttpServer:
         hand = _Hand(self)
         try:
             return await self._answer(request, hand)
-        except (Refusal, RefusedBodyError, SignatureError) as error:
-            refusal = error if isinstance(error, Refusal) else _refusal_of(error)
-            if refusal.response.status != _UNAVAILABLE:
-                self._note_refusal(text_of(refusal))
-            return refusal.response
+        except Refusal as error:
+            status, reason = error.status, text_of(error)
+            if status != _UNAVAILABLE:
+                self._note_refusal(f"{status}: {reason}")
+            answer = web.json_response({"message": reason}, status=status, headers=error.headers)
+            if error.ends:
+                answer.force_close()
+            return answer
         finally:
             hand.release()
             self._busy.discard(request.protocol)
@@ -387,7 +368,7 @@ class HttpServer:
                 raise too_large(limit)
             hand.add(len(chunk))
             chunks.append(chunk)
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return b"".join(chunks)
 
     def _check_token(self, headers: Mapping[str, str]) -> None:
         token = self._receiver.token
@@ -518,11 +499,6 @@ class _Hand:
 def _let_go(waiting: asyncio.Future[None]) -> None:
     if not waiting.done():
         waiting.set_result(None)
-
-
-def _refusal_of(error: RefusedBodyError | SignatureError) -> Refusal:
-    status = error.status if isinstance(error, RefusedBodyError) else 401
-    return Refusal(status, text_of(error), ends=status == 413)
 
 
 def _payloads(content: Content) -> Sequence[bytes]:

@@ -16,6 +16,7 @@ from penstock.sources._client_session import ClientSession, ConnectionFailedErro
 from penstock.sources._common import RefusedError
 from penstock.sources._mqtt_client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
 from penstock.sources._urls import trusting
+from penstock.sources.mqtt import MOST_UNRELEASED
 
 if TYPE_CHECKING:
     from penstock.sources.mqtt import MqttReceiver
@@ -25,9 +26,6 @@ _ANSWER_S = 30.0
 _STEP_MS = 250
 _FLUSH_S = 2.0
 _MOST_BYTES = 16 << 20
-MOST_UNRELEASED = 4000
-"""Numbers in a position, which goes to the driver's log with each block."""
-
 MOST_RELEASED = 20_000
 """Far from 65,535: a broker that counts has not come round to these numbers again."""
 

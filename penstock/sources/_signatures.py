@@ -23,8 +23,34 @@ from penstock.errors import PenstockError
 _TOLERANCE_S = 300.0
 
 
-class SignatureError(PenstockError):
+class Refusal(PenstockError):
+    """A request is refused.
+
+    Attributes:
+        status: The status of the answer.
+        headers: Its headers.
+        ends: Whether it ends the connection.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        ends: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.headers = headers
+        self.ends = ends
+
+
+class SignatureError(Refusal):
     """A request is not signed with the secret, or was signed too long ago."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(401, reason)
 
 
 class _Named(msgspec.Struct):

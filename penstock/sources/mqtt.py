@@ -43,7 +43,7 @@ _COLUMNS = pa.schema(
         HEADERS,
     ]
 )
-_MOST = 4000
+MOST_UNRELEASED = 4000
 """With QoS 2 the numbers of all of them go to the driver's log with each block."""
 
 
@@ -138,7 +138,7 @@ class MqttReceiver(ClientReceiver):
         self.certificate_file = certificate_file
         self.keep_alive_s = as_count(keep_alive_s, "keep_alive_s", "seconds", 1, 0xFFFF)
         self.max_unacknowledged = as_count(
-            max_unacknowledged, "max_unacknowledged", "messages", 1, _MOST
+            max_unacknowledged, "max_unacknowledged", "messages", 1, MOST_UNRELEASED
         )
         self.session_expiry_s = as_count(
             session_expiry_s, "session_expiry_s", "seconds", 1, 0xFFFF_FFFF

@@ -292,7 +292,7 @@ class EventStreamParser:
             self._line_bytes += len(part)
 
     def _end_line(self) -> Event | None:
-        line = self._line[0] if len(self._line) == 1 else b"".join(self._line)
+        line = b"".join(self._line)
         self._line, self._line_bytes = [], 0
         if self._is_first:
             self._is_first = False

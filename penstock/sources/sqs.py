@@ -332,12 +332,10 @@ class _Taking:
         with self._changed:
             given = [self._held.pop(each) for each in ids]
             self._changed.notify_all()
-        entries = [
-            {"Id": str(number), "ReceiptHandle": each.handle, "VisibilityTimeout": 0}
-            for number, each in enumerate(given)
-        ]
         try:
-            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+            self._client.change_message_visibility_batch(
+                QueueUrl=self._url, Entries=_entries(given, VisibilityTimeout=0)
+            )
         except Exception as error:  # noqa: BLE001  # what is none of botocore's is raised again
             told = meaning_of(error, self._what)
             _log.info("Messages come again when their visibility runs out: %s", told)
@@ -420,13 +418,9 @@ class _Taking:
         return deletions, [each for each in extensions if each not in deletions]
 
     def _delete(self, held: Sequence[_Held]) -> None:
-        entries = [
-            {"Id": str(number), "ReceiptHandle": each.handle} for number, each in enumerate(held)
-        ]
+        ask = self._client.delete_message_batch
         try:
-            failed = _failed(
-                self._client.delete_message_batch(QueueUrl=self._url, Entries=entries), entries
-            )
+            failed = _failed(ask(QueueUrl=self._url, Entries=_entries(held)), len(held))
         except BaseException:
             with self._changed:
                 self._to_delete.extend(held)
@@ -447,14 +441,9 @@ class _Taking:
 
     def _extend(self, held: Sequence[_Held]) -> None:
         now_s, visibility_s = time.monotonic(), self._receiver.visibility_s
-        entries = [
-            {"Id": str(number), "ReceiptHandle": each.handle, "VisibilityTimeout": visibility_s}
-            for number, each in enumerate(held)
-        ]
-        failed = _failed(
-            self._client.change_message_visibility_batch(QueueUrl=self._url, Entries=entries),
-            entries,
-        )
+        ask = self._client.change_message_visibility_batch
+        entries = _entries(held, VisibilityTimeout=visibility_s)
+        failed = _failed(ask(QueueUrl=self._url, Entries=entries), len(held))
         with self._changed:
             for number, each in enumerate(held):
                 if number not in failed:
@@ -482,9 +471,15 @@ def _parts(held: Sequence[_Held]) -> list[Sequence[_Held]]:
     return [held[start : start + _BATCH] for start in range(0, len(held), _BATCH)]
 
 
-def _failed(
-    answer: Mapping[str, Any], entries: Sequence[Mapping[str, Any]]
-) -> dict[int, Mapping[str, Any]]:
+def _entries(held: Sequence[_Held], **more: int) -> list[dict[str, Any]]:
+    """Return what a call says of messages, each by its number."""
+    return [
+        {"Id": str(number), "ReceiptHandle": each.handle, **more}
+        for number, each in enumerate(held)
+    ]
+
+
+def _failed(answer: Mapping[str, Any], count: int) -> dict[int, Mapping[str, Any]]:
     """Return the entries of a call that were refused, by their number.
 
     Raises:
@@ -492,8 +487,8 @@ def _failed(
     """
     failed = {int(each["Id"]): each for each in answer.get("Failed", [])}
     told = len(failed) + len(answer.get("Successful", []))
-    if told != len(entries):
-        text = f"the answer tells of {told} messages, and not of {len(entries)}"
+    if told != count:
+        text = f"the answer tells of {told} messages, and not of {count}"
         raise AwsError(text, "IncompleteRead", Trouble.AWAY)
     return failed
 
