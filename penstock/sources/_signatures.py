@@ -134,8 +134,7 @@ class StripeSignature(Signature):
         if given is None:
             raise SignatureError("it has no Stripe-Signature")
         parts = [part.strip().partition("=") for part in given.split(",")]
-        times = [value for name, _, value in parts if name == "t"]
-        time = times[0] if len(times) == 1 else ""
+        time = next((value for name, _, value in parts if name == "t"), "")
         self._check_time(time, now_s)
         signatures = [_from_hex(value) for name, _, value in parts if name == "v1"]
         self._check(time.encode() + b"." + body, signatures)

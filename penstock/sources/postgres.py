@@ -341,7 +341,10 @@ class PostgresReceiver(_PostgresBase):
 
     def _serve(self, link: _Link, outage: Reconnecting) -> None:
         confirmed = self._confirmed = self._prepare(link)
-        self._is_begun = True
+        if not self._is_begun:
+            # From here on a slot that is not there has vanished, and is not made.
+            self.store([], self._position(self._place), acknowledge_nothing)
+            self._is_begun = True
         self._ask(
             link,
             f"START_REPLICATION SLOT {self._slot} LOGICAL 0/0 (proto_version '1', "

@@ -732,6 +732,22 @@ def test_a_slot_that_vanished_is_said_and_not_made_again(goes_back: bool) -> Non
             assert database.state("slot_name") is None
 
 
+def test_a_slot_that_vanished_before_the_first_change_is_not_made_again_either(
+    server: PostgresServer,
+) -> None:
+    """Changes that nobody kept would be missing, and nothing would say so."""
+    database = Database(server, slot=False)
+    with run_receiver(database.receiver(create=True), settings=SMALL) as running:
+        database.wait_until_read()
+        running.stop()
+        database.run(f"SELECT pg_drop_replication_slot('{database.slot}')")
+        database.insert(0, 10)
+        running.start()
+        running.wait_for_error(f"the replication slot {database.slot} is gone")
+        assert database.state("slot_name") is None
+        assert running.records == []
+
+
 def test_a_slot_is_made_when_open_transactions_have_ended(server: PostgresServer) -> None:
     database = Database(server, slot=False)
     with server.connect(database.name) as open_one, open_one.transaction():
