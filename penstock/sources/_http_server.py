@@ -56,15 +56,20 @@ _TELL_S = 60.0
 _CONNECTING_S = 0.5
 """How long a stop waits for connections that were accepted, and are not made: for TLS, mostly."""
 _SHUTDOWN_S = 2.0
-_RETRY_S = 2
 _UNAVAILABLE = 503
+_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    405: {"Allow": "GET, HEAD, POST, PUT"},
+    _UNAVAILABLE: {"Retry-After": "2"},
+}
+"""Of refusals, by their status."""
 _SMALL = 64 << 10
 """Bytes of a body that is cut into records on the loop itself."""
 _SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 
 def _held(reason: str, *, ends: bool = False) -> Refusal:
-    return Refusal(_UNAVAILABLE, reason, {"Retry-After": str(_RETRY_S)}, ends=ends)
+    return Refusal(_UNAVAILABLE, reason, ends=ends)
 
 
 @dataclass(eq=False, slots=True)
@@ -232,7 +237,8 @@ class HttpServer:
             status, reason = error.status, text_of(error)
             if status != _UNAVAILABLE:
                 self._note_refusal(f"{status}: {reason}")
-            answer = web.json_response({"message": reason}, status=status, headers=error.headers)
+            answer = web.json_response({"message": reason}, status=status)
+            answer.headers.update(_HEADERS.get(status, {}))
             if error.ends:
                 answer.force_close()
             return answer
@@ -249,7 +255,7 @@ class HttpServer:
             self._check_held()
             return web.json_response({"message": "requests are taken"})
         if request.method not in ("POST", "PUT"):
-            raise Refusal(405, "the methods are POST and PUT", {"Allow": "GET, HEAD, POST, PUT"})
+            raise Refusal(405, "the methods are POST and PUT")
         self._check_token(request.headers)
         self._check_held()
         codec = codec_of(request.headers.get("Content-Encoding", ""))
@@ -377,7 +383,7 @@ class HttpServer:
         kind, _, given = headers.get("Authorization", "").partition(" ")
         is_same = hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode())
         if kind.lower() != "bearer" or not is_same:
-            raise Refusal(401, "no token, or a wrong one", {"WWW-Authenticate": "Bearer"})
+            raise Refusal(401, "no token, or a wrong one")
 
     def _check_held(self) -> None:
         since_s = self._storing_since_s

@@ -28,21 +28,12 @@ class Refusal(PenstockError):
 
     Attributes:
         status: The status of the answer.
-        headers: Its headers.
         ends: Whether it ends the connection.
     """
 
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        headers: Mapping[str, str] | None = None,
-        *,
-        ends: bool = False,
-    ) -> None:
+    def __init__(self, status: int, reason: str, *, ends: bool = False) -> None:
         super().__init__(reason)
         self.status = status
-        self.headers = headers
         self.ends = ends
 
 
