@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -160,6 +160,15 @@ class Receiver:
 
     _position_type: ClassVar[Any] = Any
     """What its positions are, for msgspec: one of another source is refused."""
+
+    _place_type: ClassVar[Any] = Any
+    """The same of the place of a split."""
+
+    _end_place: ClassVar[Any] = None
+    """The place of a split that has ended: then it is asked at once which splits there are."""
+
+    _has_splits_alone: ClassVar[bool] = True
+    """Whether one that shares its source with no other has splits, too."""
 
     _is_reliable: bool = False
     """Whether its source relies on what it stores, also where it declares no positions."""
@@ -372,6 +381,18 @@ class Receiver:
     def _construct(self) -> None:
         """Make, in the executor, what could not be pickled. What it raises is permanent."""
 
+    def _splits_after(self, places: Mapping[str, Any]) -> tuple[Iterable[str], dict[str, Any]]:
+        """Return the names of the splits, and changes of their places; called in the driver.
+
+        Args:
+            places: The durable places of splits, also of those that are gone.
+
+        Returns:
+            By split: where one begins that has no place yet, and None for a place to forget.
+        """
+        assert self.splits is not None
+        return self.splits(), {}
+
     def _take_position(self, last: bytes | None, splits: tuple[str, ...] | None = None) -> None:
         """Set `lastPosition`, which comes as MessagePack, and the splits that it has."""
         found = None if last is None else msgspec.msgpack.decode(last)
@@ -382,9 +403,10 @@ class Receiver:
             found = {split: whole[split] for split in splits if split in whole}
             self.assignedSplits = splits
         self.lastPosition = found
+        kind: Any = self._position_type if splits is None else dict[str, self._place_type]  # type: ignore[name-defined]
         if last is not None:
             try:
-                msgspec.convert(self.lastPosition, self._position_type)
+                msgspec.convert(self.lastPosition, kind)
             except msgspec.ValidationError as error:
                 raise ForeignPositionError(self.lastPosition, self._receiver_type()) from error
 

@@ -118,7 +118,8 @@ class TestDriver:
         check_picklable(adapted, type(receiver).__name__, _STREAM)
         # It is alone, and has them all.
         kind, splits = adapted._receiver_type(), adapted.splits
-        self._splits = None if splits is None else names_of(kind, splits())
+        if splits is not None and adapted._has_splits_alone:
+            self._splits = names_of(kind, splits())
         return ReceiverLaunch(
             stream_id=_STREAM,
             attempt=uuid.uuid4().hex,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -200,6 +200,8 @@ class SplitsEvent(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """How many receivers there are to be."""
     declared: int
     """How many the program asked for when it was made."""
+    changes: dict[str, Any] = {}
+    """Of places, by split: where one begins that has none yet; None takes one away."""
 
 
 class CheckpointEvent(msgspec.Struct, frozen=True, array_like=True, tag=15):

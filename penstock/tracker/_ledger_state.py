@@ -434,12 +434,16 @@ class LedgerState:
         has = dict(event.streams)
         heir = next((one for one, splits in event.streams if splits is not None), None)
         owners = {split: one for one, splits in event.streams for split in splits or ()}
-        places = {one: self._places(one) for one, _ in event.streams}
+        places = {one: self.split_places(one) for one, _ in event.streams}
+        changes = event.changes
+        known = changes.keys() & {split for found in places.values() for split in found}
+        begun = {split: changes[split] for split in changes.keys() - known}
         moved: dict[int, dict[str, Any]] = {one: {} for one in places}
-        for one, found in places.items():
+        for one, found in (*places.items(), (event.streams[0][0], begun)):
             keeper = one if heir is None or has[one] is not None else heir
             for split, place in found.items():
-                moved[owners.get(split, keeper)][split] = place
+                if place is not None and changes.get(split, place) is not None:
+                    moved[owners.get(split, keeper)][split] = place
         for stream_id, splits in event.streams:
             stream = self.streams[stream_id]
             if splits != stream.splits:
@@ -449,7 +453,8 @@ class LedgerState:
                 now = moved[stream_id]
                 stream.position = StandingPosition(msgpack.encode(now) if now else None)
 
-    def _places(self, stream_id: int) -> dict[str, Any]:
+    def split_places(self, stream_id: int) -> dict[str, Any]:
+        """Return the places of a receiver's splits, and of those that no one has."""
         value = self.streams.setdefault(stream_id, StreamLedger()).position.value
         found = None if value is None else msgpack.decode(value)
         return found if isinstance(found, dict) else {}

@@ -31,6 +31,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDoneError
+from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import IllegalStateError, typed_text
@@ -65,6 +66,8 @@ _log = logging.getLogger("penstock.tracker")
 
 Splits = tuple[str, ...] | None
 """A receiver's splits; None: it is not wanted."""
+_Answer = tuple[tuple[str, ...], dict[str, Any]]
+"""All splits, and changes of their places."""
 
 
 def divided(
@@ -157,7 +160,7 @@ class SplitStream:
         self._cancel = cancel
         self._room = room
         self._limited_log = RateLimitedLog(_log, clock)
-        self._answer: Future[tuple[str, ...]] | None = None
+        self._answer: Future[_Answer] | None = None
         self._asked_s = 0.0
         self._short_since_s: float | None = None
         self._logging = threading.Lock()
@@ -189,9 +192,10 @@ class SplitStream:
         if logged.declared == self._declared:
             # A program that asks for another number than before gets it.
             self._wanted = min(logged.wanted, len(self.streams))
+        changes: dict[str, Any] = {}
         self._ask()
         try:
-            self._splits = self._answered(_ASK_S)
+            self._splits, changes = self._answered(_ASK_S)
         except SplitsError as error:
             self._splits = tuple(split for kept in self._has.values() for split in kept or ())
             if not self._splits:
@@ -200,7 +204,7 @@ class SplitStream:
         if not self._splits:
             _log.warning("The source of the stream %r has no splits yet", self._name)
         with self._logging:
-            self._log(divided(self._splits, self._has, self._wanted))
+            self._log(divided(self._splits, self._has, self._wanted), changes)
             self._thread.start()
 
     def stop(self) -> None:
@@ -297,31 +301,44 @@ class SplitStream:
 
     def _look(self, now_s: float) -> None:
         """Ask for the splits now and then; what cannot be told leaves them as they are."""
-        if self._answer is None and now_s - self._asked_s >= self._interval_s:
+        if self._answer is None and (
+            now_s - self._asked_s >= self._interval_s or self._has_one_ended()
+        ):
             self._ask()
         if self._answer is None or not (self._answer.done() or now_s - self._asked_s >= _ASK_S):
             return
         try:
-            splits = self._answered(0)
-        except SplitsError as error:
+            splits, changes = self._answered(0)
+            if changes:
+                with self._logging:
+                    self._log(self._has, changes)
+        except (SplitsError, LedgerWriteError) as error:
             self._limited_log.log(f"{error}. The splits stay as they were", like="")
             return
         if splits != self._splits:
             _log.info("The source of the stream %r has %d splits now", self._name, len(splits))
         self._splits = splits
 
+    def _has_one_ended(self) -> bool:
+        end = self._receiver._end_place
+        if end is None:
+            return False
+        places = self._ledger.split_places(self.streams)
+        return any(places.get(split) == end for kept in self._has.values() for split in kept or ())
+
     def _ask(self) -> None:
         """Call `splits` in a thread of its own."""
-        kind, ask = self._receiver._receiver_type(), self._receiver.splits
-        assert ask is not None
-        answer: Future[tuple[str, ...]] = Future()
+        kind, receiver = self._receiver._receiver_type(), self._receiver
+        places = self._ledger.split_places(self.streams)
+        answer: Future[_Answer] = Future()
         answer.add_done_callback(lambda _: self._tell_thread())
         self._answer = answer
         self._asked_s = self._clock.monotonic_s()
 
         def call() -> None:
             try:
-                answer.set_result(names_of(kind, ask()))
+                names, changes = receiver._splits_after(places)
+                answer.set_result((names_of(kind, names), changes))
             except BaseException as error:  # noqa: BLE001 - of the program; it is told with its name
                 answer.set_exception(error)
 
@@ -332,7 +349,7 @@ class SplitStream:
             self._is_due = True
             self._changed.notify_all()
 
-    def _answered(self, timeout_s: float) -> tuple[str, ...]:
+    def _answered(self, timeout_s: float) -> _Answer:
         assert self._answer is not None
         kind = self._receiver._receiver_type()
         try:
@@ -405,10 +422,13 @@ class SplitStream:
                 ", ".join(map(str, sorted(late))),
             )
 
-    def _log(self, has: Mapping[int, Splits]) -> None:
+    def _log(self, has: Mapping[int, Splits], changes: Mapping[str, Any] | None = None) -> None:
         """Log who has which splits, and take note of it. `_logging` is held."""
         event = SplitsEvent(
-            tuple((one, has[one]) for one in self.streams), self._wanted, self._declared
+            tuple((one, has[one]) for one in self.streams),
+            self._wanted,
+            self._declared,
+            dict(changes or {}),
         )
         if event != self._ledger.splits(self.streams):
             self._ledger.divide(event)

@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.clock import Clock, SystemClock
 from penstock.tracker._block_numbers import BlockNumbers
@@ -483,6 +484,12 @@ class ReceivedBlockTracker:
             return SplitsEvent(
                 tuple((one, stream.splits) for one, stream in found), first.wanted, first.declared
             )
+
+    def split_places(self, streams: Iterable[int]) -> dict[str, Any]:
+        """Return the places of all splits of receivers that share a source."""
+        with self._state_lock:
+            found = [self._state.split_places(one) for one in streams]
+        return {split: place for places in found for split, place in places.items()}
 
     def divide(self, splits: SplitsEvent) -> None:
         """Give receivers that share a source its splits, and fence those whose splits change.

@@ -210,7 +210,9 @@ class ReceiverTracker:
         alone = [
             SharedSource(name, (stream_id,), 1)
             for stream_id, (receiver, name) in receivers.items()
-            if receiver.splits is not None and stream_id not in sharing
+            if receiver.splits is not None
+            and receiver._has_splits_alone
+            and stream_id not in sharing
         ]
         self._split_streams = [self._make_splits(source) for source in (*shared, *alone)]
         self._splits = {one: found for found in self._split_streams for one in found.streams}

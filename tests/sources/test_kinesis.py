@@ -606,3 +606,70 @@ def test_each_record_of_shards_that_split_and_merge_comes_once_over_kills() -> N
 @pytest.mark.exhaustive
 def test_each_record_of_shards_that_split_and_merge_comes_once_over_many_kills() -> None:
     kill(20)
+
+
+# -- receivers that share them -------------------------------------------------------------------
+
+
+def test_a_shard_is_a_split_when_those_before_it_have_ended(
+    front: AwsFront, kinesis: DocumentedKinesis
+) -> None:
+    made = receiver("orders", front.url)
+    (parent,) = kinesis.ids()
+    lower, upper = kinesis.split(parent)
+    child = kinesis.merge(lower, upper)
+
+    def split(shard: str) -> str:
+        return f"{shard}@1700000000250"
+
+    assert made.splits() == [split(parent)]
+    begun = dict.fromkeys(map(split, kinesis.ids()), 0.0)
+    assert made._splits_after({}) == ([split(parent)], begun)
+    places: dict[str, Any] = {**begun, split(parent): "4961"}
+    assert made._splits_after(places) == ([split(parent)], {})
+    places[split(parent)] = "SHARD_END"
+    assert made._splits_after(places) == ([split(lower), split(upper)], {})
+    places[split(lower)] = "SHARD_END"
+    assert made._splits_after(places) == ([split(upper)], {})
+    # What was trimmed as a whole holds nobody up, and is forgotten.
+    kinesis.drop(upper)
+    kinesis.drop(parent)
+    gone = {split(parent): None, split(upper): None}
+    assert made._splits_after(places) == ([split(child)], gone)
+    # Another stream of the same name is read from its oldest record.
+    kinesis.made_s += 1
+    splits, changes = made._splits_after(places)
+    assert splits == [f"{lower}@1700000001250"]
+    assert changes == {
+        **dict.fromkeys(places),
+        f"{lower}@1700000001250": 0.0,
+        f"{child}@1700000001250": 0.0,
+    }
+
+
+def test_latest_and_a_time_hold_for_the_first_shards_only(
+    front: AwsFront, kinesis: DocumentedKinesis
+) -> None:
+    (parent,) = kinesis.ids()
+    lower, upper = kinesis.split(parent)
+    made = receiver("orders", front.url, initialPosition="LATEST")
+    splits, changes = made._splits_after({})
+    assert [split.partition("@")[0] for split in splits] == [lower, upper]
+    assert [changes.pop(split) for split in splits] == [pytest.approx(time.time(), abs=HANG_S)] * 2
+    assert list(changes.values()) == ["SHARD_END"]
+    since = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    made = receiver("orders", front.url, initialPosition=since)
+    splits, changes = made._splits_after({})
+    assert [split.partition("@")[0] for split in splits] == [parent]
+    assert set(changes.values()) == {since.timestamp()}
+    later = kinesis.split(lower)
+    _, more = made._splits_after(changes)
+    assert {split.partition("@")[0]: place for split, place in more.items()} == dict.fromkeys(
+        later, 0.0
+    )
+
+
+def test_shards_that_cannot_be_asked_for_are_no_splits(front: AwsFront) -> None:
+    front.hook = lambda name, members: error("AccessDeniedException", "not you")
+    with pytest.raises(AwsError, match="do not allow DescribeStreamSummary of stream 'orders'"):
+        receiver("orders", front.url).splits()

@@ -159,6 +159,26 @@ def test_the_position_of_a_split_that_is_gone_is_there_when_it_comes_back_elsewh
     assert place(ledger, 0) == {"a": 1, "b": 2}
 
 
+def test_a_place_begins_where_there_is_none_and_one_that_is_forgotten_is_gone(
+    tmp_path: Path,
+) -> None:
+    ledger = ReceivedBlockTracker.recover([0, 1], str(tmp_path), options=LOG_OPTIONS)
+    has = ((0, ("a",)), (1, ("b",)))
+    ledger.divide(SplitsEvent(has, 2, 2, {"a": 10, "b": 20, "c": 30}))
+    assert [place(ledger, stream) for stream in range(2)] == [{"a": 10, "c": 30}, {"b": 20}]
+    first = ledger.register_attempt(0, "A", "host").first_block_number
+    assert add(ledger, 0, "A", [block(0, "A", first, position=change(a=11))]) == Ok()
+    # Who keeps its splits goes on; a place that is there stays.
+    ledger.divide(SplitsEvent(has, 2, 2, {"a": 0, "b": None, "c": None, "d": None}))
+    assert add(ledger, 0, "A", [block(0, "A", first + 1, position=change(a=12))]) == Ok()
+    assert ledger.split_places([0, 1]) == {"a": 12}
+    assert [place(ledger, stream) for stream in range(2)] == [{"a": 12}, None]
+    ledger.close()
+    again = ReceivedBlockTracker.recover([0, 1], str(tmp_path), options=LOG_OPTIONS)
+    assert again.split_places([0, 1]) == {"a": 12}
+    assert again.splits([0, 1]) == SplitsEvent(has, 2, 2)
+
+
 # -- in the tracker ------------------------------------------------------------------------------
 
 
@@ -271,6 +291,31 @@ def test_scaling_stops_and_starts_those_whose_splits_change_and_no_one_else(
         assert is_untold(before[2])
         assert store(before[0], 1, a=5) == Ok()
         assert "error" not in events.rest()
+
+
+class Ending(Shared):
+    """Its splits begin at 5 and end at 9; what comes after ``a`` is read when that has ended."""
+
+    _end_place = 9
+
+    def _splits_after(self, places: Any) -> tuple[list[str], dict[str, Any]]:
+        splits = ["b"] + (["c"] if places.get("a") == 9 else ["a"])
+        return splits, dict.fromkeys(set(splits) - places.keys(), 5)
+
+
+def test_a_split_that_ends_lets_others_begin_by_its_durable_place(tmp_path: Path) -> None:
+    with sharing(tmp_path, Ending(), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        assert splits_of(before) == {0: ("b",), 1: ("a",)}
+        assert (before[0].place, before[1].place) == ({"b": 5}, {"a": 5})  # type: ignore[attr-defined]
+        assert store(before[1], a=9) == Ok()
+        # Sooner than it is asked for them by itself, every 30 s.
+        before[1].obey()
+        (after,) = begun(cluster, 1).values()
+        assert after.splits == ("c",)  # type: ignore[attr-defined]
+        assert after.place in ({"c": 5}, {"a": 9, "c": 5})  # type: ignore[attr-defined]
+        assert is_untold(before[0])
+        assert tracker.ledger.split_places([0, 1]) == {"a": 9, "b": 5, "c": 5}
 
 
 def test_nothing_starts_before_all_that_change_are_at_rest(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ What must hold
   and nowhere else. There is no table in DynamoDB, and no second place that has to agree.
 * A shard is read after those that it came from are read to their end, so that the records of a
   partition key keep their order over splits and merges.
+* Of receivers that share a stream each has some of its shards. A shard is given to one when those
+  that it came from have ended by their durable places, wherever they were read.
 * The position says which stream it counts in: one that was deleted and made again by the same name
   begins at its oldest record, and that is reported.
 * A shard is read again *at* the last stored record, which is then passed over. If it is not there,
@@ -17,6 +19,7 @@ What must hold
 ============  =====================================================================================
 `receiver`    `KinesisReceiver`, and what it is given; `KinesisUtils`, with the signature of
               `pyspark.streaming.kinesis`
+`_splits`     which shards can be read now, for receivers that share them
 `_reading`    one start of it: shards, their order, and how far each is read; records that a
               producer packed into one
 ============  =====================================================================================

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from penstock.sources.kinesis.receiver import KinesisReceiver
 
 _STREAM, _MADE, _SINCE = "stream", "made", "since"
-_ENDED = "SHARD_END"
-_READ_S = 10.0
+ENDED = "SHARD_END"
+OLDEST = 0.0
+"""In the place of a time: at the oldest record that is there."""
+READ_S = 10.0
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 60.0
 """How often it is seen which shards there are; also when one ends, and after an outage."""
@@ -51,6 +53,8 @@ class _Shard:
     hash_keys: range = field(default=range(1 << 128), repr=False)
     after: str | None = None
     """The last stored record; None: none was."""
+    since_s: float = OLDEST
+    """Where it begins if none was."""
     is_ended: bool = False
     is_new: bool = False
     """It was there when a new stream began: LATEST is where it ends."""
@@ -64,6 +68,61 @@ class _Shard:
     is_told_behind: bool = False
     backoff: Backoff = field(default_factory=lambda: Backoff(_PACE_S, _SLOWEST_S), repr=False)
     throttled_since_s: float | None = None
+
+
+class Described(NamedTuple):
+    """What AWS says of a stream."""
+
+    arn: str
+    made_ms: int
+    retention_ms: int
+    answered_s: float
+    """When, by AWS's own clock, as its records are stamped by it."""
+    shards: list[Mapping[str, Any]]
+
+    def since_s(self, initial: str | datetime) -> float:
+        """Return where a new stream begins."""
+        if isinstance(initial, datetime):
+            return initial.timestamp()
+        return OLDEST if initial == "TRIM_HORIZON" else self.answered_s
+
+
+def described(client: Any, stream: str) -> Described:
+    """Ask which stream it is, and which shards it has.
+
+    Raises:
+        AwsError: It is being made or deleted.
+        Exception: What `client` raises.
+    """
+    answer = client.describe_stream_summary(**_named(stream))
+    found = answer["StreamDescriptionSummary"]
+    if found["StreamStatus"] not in ("ACTIVE", "UPDATING"):
+        text = f"the stream {stream!r} is {found['StreamStatus']}"
+        raise AwsError(text, found["StreamStatus"], Trouble.AWAY)
+    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    page = client.list_shards(**_named(found["StreamARN"]))
+    shards: list[Mapping[str, Any]] = page["Shards"]
+    while token := page.get("NextToken"):
+        page = client.list_shards(NextToken=token)
+        shards += page["Shards"]
+    return Described(
+        found["StreamARN"],
+        int(found["StreamCreationTimestamp"].timestamp() * 1000),
+        found["RetentionPeriodHours"] * 3600_000,
+        time.time() if date is None else parsedate_to_datetime(date).timestamp(),
+        shards,
+    )
+
+
+def parents_of(shard: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what a shard came from by a split or merge."""
+    parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+    return tuple(parent for parent in parents if parent)
+
+
+def is_closed(shard: Mapping[str, Any]) -> bool:
+    """Tell whether a shard was split or merged."""
+    return "EndingSequenceNumber" in shard["SequenceNumberRange"]
 
 
 class Reading:
@@ -80,8 +139,8 @@ class Reading:
         self._retention_ms = 0
         self._untold: dict[str, Any] = {}
         """What the position begins with, until it has been stored with records."""
-        self._since_s: float | None = None
-        """Where shards begin that were not read yet; None: at their oldest record."""
+        self._since_s = OLDEST
+        """`_Shard.since_s` of new ones."""
         self._shards: dict[str, _Shard] = {}
         self._look_due_s = 0.0
 
@@ -100,19 +159,20 @@ class Reading:
         """See which stream it is, and which shards it has."""
         receiver = self._receiver
         if self._client is None:
-            self._client = receiver.account.client("kinesis", receiver.threads + 1, _READ_S)
-        answer = self._client.describe_stream_summary(**_named(receiver.stream))
-        found = answer["StreamDescriptionSummary"]
-        if found["StreamStatus"] not in ("ACTIVE", "UPDATING"):
-            text = f"the {self._what} is {found['StreamStatus']}"
-            raise AwsError(text, found["StreamStatus"], Trouble.AWAY)
-        self._retention_ms = found["RetentionPeriodHours"] * 3600_000
-        made_ms = int(found["StreamCreationTimestamp"].timestamp() * 1000)
-        listed = self._listed(found["StreamARN"])
+            self._client = receiver.account.client("kinesis", receiver.threads + 1, READ_S)
+        found = described(self._client, receiver.stream)
+        self._retention_ms, made_ms, listed = found.retention_ms, found.made_ms, found.shards
         is_first, place = not self._arn, receiver.lastPosition
         if not is_first:
             place = {_STREAM: self._arn, _MADE: self._made_ms}
-        self._arn, self._made_ms = found["StreamARN"], made_ms
+        is_seen = made_ms == self._made_ms
+        self._arn, self._made_ms = found.arn, made_ms
+        self._look_due_s = time.monotonic() + _LOOK_AGAIN_S
+        if receiver.assignedSplits:
+            if not is_seen:
+                self._take_splits()
+            self._compare([each for each in listed if each["ShardId"] in self._shards])
+            return
         if place is not None and (place[_STREAM], place[_MADE]) != (self._arn, made_ms):
             was = datetime.fromtimestamp(place[_MADE] / 1000, timezone.utc).isoformat()
             receiver.reportError(
@@ -122,11 +182,10 @@ class Reading:
             )
             is_first, place = True, {}
         if is_first:
-            self._since_s = self._initial_s(answer) if place is None else place.get(_SINCE)
+            since_s = found.since_s(receiver.initial)
+            self._since_s = since_s if place is None else place.get(_SINCE, OLDEST)
             self._shards = {
-                name: _Shard(
-                    name, after=None if after == _ENDED else after, is_ended=after == _ENDED
-                )
+                name: _shard_at(name, after)
                 for name, after in (place or {}).items()
                 if name not in (_STREAM, _MADE, _SINCE)
             }
@@ -139,35 +198,31 @@ class Reading:
             if place is not None or receiver.initial == "LATEST":
                 # A start before the first record must not begin where the stream ends then.
                 self._note(self._untold)
-        self._look_due_s = time.monotonic() + _LOOK_AGAIN_S
 
-    def _initial_s(self, answer: Mapping[str, Any]) -> float | None:
-        initial = self._receiver.initial
-        if isinstance(initial, datetime):
-            return initial.timestamp()
-        if initial == "TRIM_HORIZON":
-            return None
-        # AWS's own clock, as its records are stamped by it.
-        date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-        return time.time() if date is None else parsedate_to_datetime(date).timestamp()
-
-    def _listed(self, arn: str) -> list[Mapping[str, Any]]:
-        answer = self._client.list_shards(**_named(arn))
-        found: list[Mapping[str, Any]] = answer["Shards"]
-        while token := answer.get("NextToken"):
-            answer = self._client.list_shards(NextToken=token)
-            found += answer["Shards"]
-        return found
+    def _take_splits(self) -> None:
+        """Take the shards that are this receiver's; the driver says which, and what is new."""
+        receiver = self._receiver
+        own = {shard_of(split, self._made_ms): split for split in receiver.assignedSplits}
+        if own.pop(None, None) is not None:
+            receiver.reportError(
+                f"The Kinesis {self._what} is another than the one that was read: what was not "
+                "read of that is lost, and this one is read from its oldest record"
+            )
+        self._shards = {
+            name: _shard_at(name, receiver.lastPosition.get(split))
+            for name, split in own.items()
+            if name is not None
+        }
 
     def _compare(self, listed: Sequence[Mapping[str, Any]]) -> None:
         """Take note of shards that are new, and of those that are gone for good."""
         for each in listed:
-            shard = self._shards.setdefault(each["ShardId"], _Shard(each["ShardId"]))
-            parents = (each.get("ParentShardId"), each.get("AdjacentParentShardId"))
-            shard.parents = tuple(parent for parent in parents if parent)
+            name = each["ShardId"]
+            shard = self._shards.setdefault(name, _Shard(name, since_s=self._since_s))
+            shard.parents = parents_of(each)
             keys = each["HashKeyRange"]
             shard.hash_keys = range(int(keys["StartingHashKey"]), int(keys["EndingHashKey"]) + 1)
-            shard.is_closed = "EndingSequenceNumber" in each["SequenceNumberRange"]
+            shard.is_closed = is_closed(each)
         for name in self._shards.keys() - {each["ShardId"] for each in listed}:
             shard = self._shards.pop(name)
             self._note(self._changed(name, None))
@@ -227,8 +282,8 @@ class Reading:
                 }
             elif shard.is_new:
                 place = {"ShardIteratorType": "LATEST"}
-            elif self._since_s is not None:
-                place = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": self._since_s}
+            elif shard.since_s != OLDEST:
+                place = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": shard.since_s}
             else:
                 place = {"ShardIteratorType": "TRIM_HORIZON"}
             answer = self._client.get_shard_iterator(**_named(self._arn), ShardId=shard.id, **place)
@@ -257,9 +312,13 @@ class Reading:
             else:
                 self._tell_trimmed(shard, records)
             shard.looks_for = None
-        if shard.after is None and self._since_s is not None:
+        if shard.after is None and shard.since_s != OLDEST:
             # Older versions of botocore ask for whole seconds.
-            records = [each for each in records if self._is_since(each)]
+            records = [
+                each
+                for each in records
+                if each["ApproximateArrivalTimestamp"].timestamp() >= shard.since_s
+            ]
         for part in _parts(records):
             self._store(shard, part)
         shard.iterator = following
@@ -267,15 +326,11 @@ class Reading:
         self._tell_behind(shard)
         if following is None:
             shard.is_ended, shard.behind_ms = True, 0
-            self._note(self._changed(shard.id, _ENDED))
+            self._note(self._changed(shard.id, ENDED))
             self._look_due_s = 0.0
         is_idle = not records and not shard.behind_ms
         pause_s = self._receiver.read_interval_s if is_idle else _PACE_S
         shard.due_s = time.monotonic() + pause_s
-
-    def _is_since(self, record: Mapping[str, Any]) -> bool:
-        arrived: datetime = record["ApproximateArrivalTimestamp"]
-        return self._since_s is None or arrived.timestamp() >= self._since_s
 
     def _store(self, shard: _Shard, records: Sequence[Mapping[str, Any]]) -> None:
         """Store records with the position after them; halve what does not fit into a block."""
@@ -333,10 +388,10 @@ class Reading:
     def _place(self) -> dict[str, Any]:
         """The whole position; later only what changes is told."""
         place = {_STREAM: self._arn, _MADE: self._made_ms}
-        if self._since_s is not None:
+        if self._since_s != OLDEST:
             place[_SINCE] = self._since_s
         return place | {
-            shard.id: _ENDED if shard.is_ended else shard.after
+            shard.id: ENDED if shard.is_ended else shard.after
             for shard in self._shards.values()
             if shard.is_ended or shard.after is not None
         }
@@ -347,7 +402,9 @@ class Reading:
         self._untold = {}
 
     def _changed(self, shard: str, place: str | None) -> PositionChanges:
-        return PositionChanges({**self._untold, shard: place})
+        is_split = bool(self._receiver.assignedSplits)
+        key = split_of(shard, self._made_ms) if is_split else shard
+        return PositionChanges({**self._untold, key: place})
 
     def lag_ms(self) -> int | None:
         """How far behind the shard is that is the farthest behind."""
@@ -414,6 +471,23 @@ class Reading:
                 "they are about to be lost. Raise the rate, or let the stream keep them longer"
             )
         shard.is_told_behind = is_behind
+
+
+def _shard_at(name: str, place: str | float | None) -> _Shard:
+    if isinstance(place, (int, float)):
+        return _Shard(name, since_s=place)
+    return _Shard(name, after=None if place == ENDED else place, is_ended=place == ENDED)
+
+
+def split_of(shard: str, made_ms: int) -> str:
+    """Return the name of a shard's split: a stream that is made again has others."""
+    return f"{shard}@{made_ms}"
+
+
+def shard_of(split: str, made_ms: int) -> str | None:
+    """Return a split's shard; None: it is of another stream of the same name."""
+    name, _, made = split.partition("@")
+    return name if made == str(made_ms) else None
 
 
 def _named(stream: str) -> dict[str, str]:

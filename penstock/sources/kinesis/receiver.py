@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -16,7 +16,8 @@ from penstock.receiver import ReceiverContext
 from penstock.sources._aws import Account, AwsReceiver, checked_text
 from penstock.sources._common import Messages
 from penstock.sources.formats import ValueFormat
-from penstock.sources.kinesis._reading import Reading
+from penstock.sources.kinesis._reading import ENDED, Reading
+from penstock.sources.kinesis._splits import splits_after
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -72,6 +73,9 @@ class KinesisReceiver(AwsReceiver):
     """
 
     _position_type = _Position
+    _place_type = str | float
+    _end_place = ENDED
+    _has_splits_alone = False
     _reading: Reading | None = None
 
     def __init__(
@@ -120,6 +124,13 @@ class KinesisReceiver(AwsReceiver):
             raise ValueError(refused("readInterval", readInterval, accepted))
         self.read_interval_s = float(readInterval)
         self.threads = as_count(threads, "threads", "threads", 1)
+
+    def splits(self) -> list[str]:
+        """Return the shards that can be read at first, for receivers that share them."""
+        return splits_after(self, {})[0]
+
+    def _splits_after(self, places: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+        return splits_after(self, places)
 
     def _source_lag_ms(self) -> int | None:
         return None if self._reading is None else self._reading.lag_ms()
