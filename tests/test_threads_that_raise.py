@@ -721,6 +721,7 @@ def postgres_status(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _
     monkeypatch.setattr(source, "_report_status", once)
     monkeypatch.setattr(source, "_end_copy", lambda *_: None)
     receiver = postgres()
+    receiver._is_begun = True
     receiver._prepare = receiver._ask = lambda *_: None
     receiver._read = lambda *_: once.wait_for_second()
     receiver._serve(None, SimpleNamespace(connected=lambda: None))
