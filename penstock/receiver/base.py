@@ -457,7 +457,8 @@ class ReceiverContext:
         stopped: Set when a stop or restart begins. A source that waits for something can wait for
             this instead of sleeping: ``ctx.stopped.wait(1)``.
         store: `Receiver.store`. In a coroutine or an async generator it returns at once, and what
-            it returns can be awaited: ``await ctx.store(record)`` goes on when that is durable.
+            it returns can be awaited: ``await ctx.store(record)`` goes on when that is durable,
+            for which its block is sealed as by `Receiver.seal`.
         storeFrom: `Receiver.storeFrom`.
         discard: `Receiver.discard`; can be awaited as `store`.
         seal: `Receiver.seal`; in a coroutine of what it has called `store` with before.

@@ -281,6 +281,33 @@ class AsyncStoring:
             self._in_hand.popleft()
 
 
+class _Durable(asyncio.Future[None]):
+    """What a store is awaited by; only for who waits its block is sealed before the interval ends.
+
+    Args:
+        loop: The loop of who waits.
+        seal: `Receiver.seal`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seal: Callable[[], None]) -> None:
+        super().__init__(loop=loop)
+        self._seal = seal
+        self._is_awaited = self._is_stored = False
+
+    def add_done_callback(self, call: Callable[[Any], object], /, *, context: Any = None) -> None:
+        """Be waited for: by ``await``, `asyncio.gather`, or whatever."""
+        super().add_done_callback(call, context=context)
+        self._is_awaited = True
+        if self._is_stored and not self.done():
+            self._seal()
+
+    def stored(self) -> None:
+        """It is in the open block; called on the storing thread."""
+        self._is_stored = True
+        if self._is_awaited:
+            self._seal()
+
+
 class AwaitedStores:
     """The `store` of a source on an event loop: what it returns is awaited until it is durable.
 
@@ -352,7 +379,7 @@ class AwaitedStores:
         ack: Callable[[], None] | None,
         call: Callable[[Callable[[], None]], None],
     ) -> asyncio.Future[None]:
-        durable: asyncio.Future[None] = loop.create_future()
+        durable = _Durable(loop, self._raw.seal)
         self._room.acquire()
         self._is_sealing = False
         try:
@@ -376,7 +403,7 @@ class AwaitedStores:
 
     def _pass_on(
         self,
-        durable: asyncio.Future[None],
+        durable: _Durable,
         ack: Callable[[], None] | None,
         call: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -391,6 +418,7 @@ class AwaitedStores:
 
         try:
             call(acknowledge)
+            durable.stored()
         except BaseException as error:  # noqa: BLE001  # it is raised where the coroutine awaits
             _settle(durable, error)
         finally:

@@ -105,13 +105,14 @@ class Batches(Generic[T]):
         if self._error is not None:
             raise self._error
 
-    def add(self, item: T, size: int) -> None:
-        """Take something of that many bytes. When `is_full`, wait for `room` before the next."""
+    def add(self, item: T, size: int) -> bool:
+        """Take something of that many bytes; return `is_full`: wait for `room` before the next."""
         if not self._waiting and self._storing is None:
             # Soon, so that what comes at once is stored at once.
             asyncio.get_running_loop().call_later(_GATHER_S, self._begin)
         self._waiting.append(item)
         self._bytes += size
+        return self.is_full
 
     async def room(self) -> None:
         """Wait until it is not full."""

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _OPEN_S = 30.0
 _CLOSE_S = 1.0
 _TOO_BIG = 1009
+_FRAMES = 1024
+"""How many frames of one reading are more than it is to have. The library has 16: so it stops
+reading and begins again each time, for 6 % of a message's CPU. What bounds memory is `Batches`."""
 _ENVELOPE = pa.schema([("kind", pa.string()), ("time", pa.timestamp("us", "UTC"))])
 
 
@@ -132,6 +135,7 @@ class WebSocketReceiver(LoopReceiver):
                         additional_headers=self.headers,
                         ssl=trusting(self.authorities) if url.startswith("wss:") else None,
                         max_size=self.maxMessage,
+                        max_queue=_FRAMES,
                         open_timeout=_OPEN_S,
                         close_timeout=_CLOSE_S,
                         ping_interval=None,
@@ -158,14 +162,13 @@ class WebSocketReceiver(LoopReceiver):
         pinging = asyncio.ensure_future(self._ping(connection, batches))
         try:
             while True:
-                data = await connection.recv()
-                payload = data.encode() if isinstance(data, str) else data
-                kind = "text" if isinstance(data, str) else "binary"
-                batches.add(
-                    payload if self._is_plain else self._message(payload, kind), len(payload)
-                )
-                if batches.is_full:
+                data, kind = await connection.recv(), "binary"
+                if isinstance(data, str):
+                    data, kind = data.encode(), "text"
+                if batches.add(data if self._is_plain else self._message(data, kind), len(data)):
+                    connection.transport.pause_reading()
                     await batches.room()
+                    connection.transport.resume_reading()
         finally:
             pinging.cancel()
 

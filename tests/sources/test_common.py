@@ -162,6 +162,23 @@ def test_a_coroutine_awaits_until_what_it_discards_is_durable() -> None:
         assert "no number" in running.errors[0]
 
 
+def test_what_is_awaited_is_durable_before_the_interval_ends_and_with_it_what_is_not() -> None:
+    async def source(ctx: ReceiverContext) -> None:
+        ctx.store("not awaited")
+        await ctx.store("alone")
+        await asyncio.gather(*map(ctx.store, "ab"))
+        stored = ctx.store("later")
+        await ctx.discard("bad", "no number")
+        await stored
+        await asyncio.Event().wait()
+
+    with run_receiver(source, settings={"spark.streaming.blockInterval": "1h"}) as running:
+        found = running.wait_for_records(5)
+        assert found == ["not awaited", "alone", "a", "b", "later"]
+        assert running.discarded == [(b"bad", "no number")]
+        assert running._driver.blocks[0].num_records == 2
+
+
 @pytest.mark.parametrize(
     ("extra", "make"),
     [

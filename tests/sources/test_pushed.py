@@ -306,6 +306,33 @@ def test_a_message_that_is_too_large_and_a_close_are_reported_with_what_they_are
             assert running.records == []
 
 
+def test_while_nothing_is_stored_no_more_is_read_of_large_messages() -> None:
+    """What it has read meanwhile is bounded by its bytes, however many messages may wait."""
+    sent: list[int] = []
+    message = bytes(1 << 20)
+
+    def handle(connection: ServerConnection) -> None:
+        for number in range(300):
+            connection.send(message)
+            sent.append(number)
+        send_and_wait([], connection)
+
+    few = {"spark.penstock.memory.size": "8m", "spark.penstock.block.maxSize": "2m"}
+    with websocket_server(handle) as url:
+        receiver = WebSocketReceiver(url)
+        with run_receiver(receiver, settings=SETTINGS | few) as running:
+            running.hold()
+            until(lambda: len(sent) >= 8)
+            stood_s, number = time.monotonic(), len(sent)
+            while time.monotonic() < stood_s + 0.5:
+                if len(sent) > number:
+                    stood_s, number = time.monotonic(), len(sent)
+                time.sleep(0.005)
+            assert number < 100
+            running.go_on()
+            assert running.wait_for_records(300) == [message] * 300
+
+
 def test_without_positions_a_stop_stores_what_it_took() -> None:
     sent: list[int] = []
 
