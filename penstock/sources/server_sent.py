@@ -20,13 +20,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
+from penstock.receiver import RecordTooLargeError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._common import Messages, Reconnecting, in_halves
 from penstock.sources._on_loop import Batches, LoopReceiver, within
@@ -47,8 +47,8 @@ _ENVELOPE = pa.schema(
 
 
 class _Taken(NamedTuple):
-    event: Event | None
-    """None: only the id moved."""
+    events: list[Event]
+    """None of them: only the id moved."""
     last_id: str
     time: datetime
 
@@ -120,10 +120,9 @@ class ServerSentEventsReceiver(LoopReceiver):
         import aiohttp
 
         reconnecting = Reconnecting(self.reportError, f"server of events at {shown_url(self.url)}")
-        store = partial(in_halves, self._store)
         context = trusting(self.authorities) if self.url.startswith("https:") else None
         async with (
-            Batches(store, f"server-sent-store-{self.streamId}") as batches,
+            Batches(self._store, f"server-sent-store-{self.streamId}") as batches,
             aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
                 connector=aiohttp.TCPConnector(ssl=context or True),
@@ -164,15 +163,12 @@ class ServerSentEventsReceiver(LoopReceiver):
             began_s, is_empty = time.monotonic(), True
             while chunk := await self._chunk(response):
                 is_empty = False
-                now = datetime.now(timezone.utc)
                 before = parser.last_id
-                for event in parser.feed(chunk):
-                    batches.add(_Taken(event, event.last_id, now), len(event.data))
-                    before = event.last_id
-                    if batches.is_full:
+                events = list(parser.feed(chunk))
+                if events or parser.last_id != before:
+                    now = datetime.now(timezone.utc)
+                    if batches.add(_Taken(events, parser.last_id, now), len(chunk)):
                         await batches.room()
-                if parser.last_id != before:
-                    batches.add(_Taken(None, parser.last_id, now), 0)
             # One that ends behind an event is a server that answers so, and is asked again.
             if is_empty and time.monotonic() < began_s + _STEADY_S:
                 raise ConnectionError("it ended the stream at once")
@@ -187,18 +183,28 @@ class ServerSentEventsReceiver(LoopReceiver):
     # -- the thread that stores ------------------------------------------------------------------
 
     def _store(self, taken: list[_Taken]) -> None:
+        try:
+            self._store_together(taken)
+        except RecordTooLargeError:
+            parts = [_Taken([e], e.last_id, each.time) for each in taken for e in each.events]
+            in_halves(self._store_together, [*parts, taken[-1]._replace(events=[])])
+
+    def _store_together(self, taken: list[_Taken]) -> None:
         """Store what came; all of one call is in one block together with the last id."""
-        events = [(each.event, each.time) for each in taken if each.event is not None]
+        events = [event for each in taken for event in each.events]
+        whole = [event for event in events if not event.is_cut]
         why = f"it is larger than maxEvent={self.maxEvent}"
-        letters = [(event.data, why) for event, _ in events if event.is_cut]
-        whole = [(event, time) for event, time in events if not event.is_cut]
-        envelope: dict[str, list[Any]] = {
-            "event": [event.kind for event, _ in whole],
-            "id": [event.last_id or None for event, _ in whole],
-            "time": [time for _, time in whole],
-        }
+        letters = [(event.data, why) for event in events if event.is_cut]
+        envelope: dict[str, list[Any]] = {}
+        if self.messages.has_envelope:
+            times = [each.time for each in taken for event in each.events if not event.is_cut]
+            envelope = {
+                "event": [event.kind for event in whole],
+                "id": [event.last_id or None for event in whole],
+                "time": times,
+            }
         position = {"url": self._source, "id": taken[-1].last_id}
-        payloads = [event.data for event, _ in whole]
+        payloads = [event.data for event in whole]
         self.messages.store(self, payloads, envelope, position, acknowledge_nothing, letters)
 
 
