@@ -23,6 +23,9 @@ from penstock.testing.driver import TestDriver
 
 _BOUND_S = 1800.0
 _STOP_S = 60.0
+_MEMORY = "256m"
+"""Of blocks: less than a program has by itself (2g). With a test's two blocks of the largest size
+(64m) none is filled while the one before is written."""
 _CONTEXT = multiprocessing.get_context("spawn")
 
 
@@ -30,7 +33,9 @@ _CONTEXT = multiprocessing.get_context("spawn")
 def running(receiver: object, settings: Mapping[str, object] | None = None) -> Iterator[TestDriver]:
     """Run a receiver in a process, whose imports are done, until the `with` ends."""
     with tempfile.TemporaryDirectory() as folder:
-        driver = TestDriver(Path(folder), settings or {})
+        driver = TestDriver(
+            Path(folder), {"spark.penstock.memory.size": _MEMORY, **(settings or {})}
+        )
         ours, theirs = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=_attempt, args=(theirs,))
         process.start()

@@ -281,8 +281,8 @@ class AsyncStoring:
             self._in_hand.popleft()
 
 
-class _Durable(asyncio.Future[None]):
-    """What a store is awaited by; only for who waits its block is sealed before the interval ends.
+class Store(asyncio.Future[None]):
+    """A store, to be awaited; only for who waits its block is sealed before the interval ends.
 
     Args:
         loop: The loop of who waits.
@@ -379,7 +379,7 @@ class AwaitedStores:
         ack: Callable[[], None] | None,
         call: Callable[[Callable[[], None]], None],
     ) -> asyncio.Future[None]:
-        durable = _Durable(loop, self._raw.seal)
+        durable = Store(loop, self._raw.seal)
         self._room.acquire()
         self._is_sealing = False
         try:
@@ -403,7 +403,7 @@ class AwaitedStores:
 
     def _pass_on(
         self,
-        durable: _Durable,
+        durable: Store,
         ack: Callable[[], None] | None,
         call: Callable[[Callable[[], None]], None],
     ) -> None:

@@ -166,8 +166,8 @@ class ServerSentEventsReceiver(LoopReceiver):
                 before = parser.last_id
                 events = list(parser.feed(chunk))
                 if events or parser.last_id != before:
-                    now = datetime.now(timezone.utc)
-                    if batches.add(_Taken(events, parser.last_id, now), len(chunk)):
+                    taken = _Taken(events, parser.last_id, datetime.now(timezone.utc))
+                    if batches.add(taken, sum(len(event.data) for event in events)):
                         await batches.room()
             # One that ends behind an event is a server that answers so, and is asked again.
             if is_empty and time.monotonic() < began_s + _STEADY_S:

@@ -1105,7 +1105,7 @@ def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     assert "is not accepted, because of the object" in shared.events[0]
     assert tracker.records() == ["z"]
     (report,) = tracker.of(ReportError)
-    assert "Future exception was never retrieved: PositionTypeError" in report.message
+    assert "Store exception was never retrieved: PositionTypeError" in report.message
 
 
 def test_a_task_that_fails_and_that_nobody_awaits_is_told(
