@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import math
 import queue
 import socket
 import ssl
@@ -114,7 +115,6 @@ class HttpServer:
         self._keys: Keys[_Taken] = Keys(receiver.keys, receiver.lastPosition)
         self._held_bytes = 0
         self._idle_since: dict[Any, float] = {}
-        self._busy: set[Any] = set()
         self._overdue_at_s: dict[asyncio.Future[None], float] = {}
         self._refused = 0
         self._last_refusal = ""
@@ -197,8 +197,7 @@ class HttpServer:
     def _close_idle(self, connections: Sequence[Any]) -> None:
         """Close connections that send no whole head: silent ones, and those of a byte a second."""
         now_s = time.monotonic()
-        idle = [each for each in connections if each not in self._busy]
-        self._idle_since = {each: self._idle_since.get(each, now_s) for each in idle}
+        self._idle_since = {each: self._idle_since.get(each, now_s) for each in connections}
         for each, since_s in self._idle_since.items():
             if now_s - since_s > _IDLE_S:
                 each.force_close()
@@ -228,8 +227,7 @@ class HttpServer:
     # -- requests --------------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        self._busy.add(request.protocol)
-        self._idle_since.pop(request.protocol, None)
+        self._idle_since[request.protocol] = math.inf
         hand = _Hand(self)
         try:
             return await self._answer(request, hand)
@@ -244,7 +242,7 @@ class HttpServer:
             return answer
         finally:
             hand.release()
-            self._busy.discard(request.protocol)
+            self._idle_since[request.protocol] = time.monotonic()
 
     async def _answer(self, request: web.BaseRequest, hand: _Hand) -> web.StreamResponse:
         receiver = self._receiver

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, NamedTuple
 
+import msgspec
+
 _PRIORITY = re.compile(r"<(\d{1,3})>")
 _MOST_PRIORITY = 191
 _TIME = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,9})?(Z|[+-]\d\d:\d\d)"
@@ -104,12 +106,10 @@ def _rfc3339(text: str) -> datetime | None:
     found = _RFC3339.fullmatch(text)
     if found is None:
         return None
-    zone = "+00:00" if found[3] == "Z" else found[3]
+    time, fraction, zone = found.groups("")
     try:
-        time = datetime.fromisoformat(f"{found[1]}{zone}")
-        fraction = int(f"{(found[2] or '.')[1:7]:0<6}")
-        return (time + timedelta(microseconds=fraction)).astimezone(timezone.utc)
-    except (ValueError, OverflowError):
+        return msgspec.convert(f"{time}{fraction[:7]}{zone}", datetime).astimezone(timezone.utc)
+    except (msgspec.ValidationError, OverflowError):
         return None
 
 
