@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Context, Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -354,7 +354,8 @@ class AvroFormat(ValueFormat):
         if schema is None:
             if registry is None or subject is None:
                 raise ValueError("a schema is needed, or a registry and a subject")
-            self._texts = self._latest(subject)
+            latest = self._client.get_latest_version
+            self._texts = self._asked(lambda: latest(subject).schema, f"of the subject {subject!r}")
         elif isinstance(schema, str):
             self._texts = [schema]
         else:
@@ -424,36 +425,28 @@ class AvroFormat(ValueFormat):
             number = int.from_bytes(data[1:_PREFIX], "big")
             writer = self._writers.get(number)
             if writer is None:
-                writer = self._writers[number] = self._fetch(number)
+                texts = self._asked(partial(self._client.get_schema, number), str(number))
+                writer = self._writers[number] = _parse(texts)[-1]
             try:
                 read.append(_whole(schemaless_reader, data, _PREFIX, writer, reader))
             except SchemaResolutionError as error:
                 raise ValueError(f"its schema {number} does not fit: {error}") from error
         return read
 
-    def _latest(self, subject: str) -> list[str]:
+    def _asked(self, ask: Callable[[], Any], which: str) -> list[str]:
+        """Return what the registry says: a schema, behind those that it refers to.
+
+        Raises:
+            ValueError: There is none, or it is none of Avro's.
+        """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            found = self._client.get_latest_version(subject)
+            return self._texts_of(ask(), set())
         except SchemaRegistryError as error:
             if error.http_status_code == 404:
-                raise ValueError(
-                    f"the registry has no schema of the subject {subject!r}"
-                ) from error
+                raise ValueError(f"the registry has no schema {which}") from error
             raise
-        return self._texts_of(found.schema, set())
-
-    def _fetch(self, number: int) -> Any:
-        from confluent_kafka.schema_registry.error import SchemaRegistryError
-
-        try:
-            found = self._client.get_schema(number)
-        except SchemaRegistryError as error:
-            if error.http_status_code == 404:
-                raise ValueError(f"the registry has no schema {number}") from error
-            raise
-        return _parse(self._texts_of(found, set()))[-1]
 
     def _texts_of(self, found: Any, known: set[str]) -> list[str]:
         """Return a schema of the registry as text, behind those that it refers to.
