@@ -416,6 +416,32 @@ def test_a_subscription_that_the_broker_has_lost_is_made_again(broker: Mosquitto
         assert not running.errors
 
 
+def subscribed(server: socket.socket) -> socket.socket:
+    """Play a broker that has no session, and grants the subscription with QoS 1."""
+    connection, _ = server.accept()
+    connection.settimeout(HANG_S)
+    connection.recv(1 << 16)
+    connection.sendall(b"\x20\x03\x00\x00\x00")
+    asked = connection.recv(1 << 16)
+    connection.sendall(b"\x90\x04" + asked[2:4] + b"\x00\x01")
+    return connection
+
+
+def test_a_number_of_a_lost_session_is_another_message_in_the_next_one() -> None:
+    """Though it comes again: its first sending may have been lost with a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
+        receiver = MqttReceiver(address, "a", client_id="c")
+        with run_receiver(receiver, settings=FAST) as running:
+            running.hold()
+            with subscribed(server) as connection:
+                connection.sendall(b"\x32\x07\x00\x01a\x00\x07\x00x")
+            with subscribed(server) as connection:
+                connection.sendall(b"\x3a\x07\x00\x01a\x00\x07\x00y")
+                running.go_on()
+                assert running.wait_for_records(2) == [b"x", b"y"]
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -430,17 +456,10 @@ def test_what_is_no_message_ends_the_connection_and_is_reported(message: bytes) 
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"mqtt://127.0.0.1:{server.getsockname()[1]}"
         receiver = MqttReceiver(address, "a", client_id="c")
-        with run_receiver(receiver, settings=FAST) as running:
-            connection, _ = server.accept()
-            connection.settimeout(HANG_S)
-            with connection:
-                connection.recv(1 << 16)
-                connection.sendall(b"\x20\x03\x00\x00\x00")
-                asked = connection.recv(1 << 16)
-                good = b"\x30\x05\x00\x01a\x00!"
-                connection.sendall(b"\x90\x04" + asked[2:4] + b"\x00\x01" + good + message)
-                running.wait_for_error("is asked again, after: it sent no MQTT")
-                assert running.wait_for_records(1) == [b"!"]
+        with run_receiver(receiver, settings=FAST) as running, subscribed(server) as connection:
+            connection.sendall(b"\x30\x05\x00\x01a\x00!" + message)
+            running.wait_for_error("is asked again, after: it sent no MQTT")
+            assert running.wait_for_records(1) == [b"!"]
 
 
 @pytest.mark.parametrize(
