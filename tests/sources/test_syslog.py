@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.sources import syslog
 from penstock.sources._syslog_messages import Frame, Frames, Message, read_message
 from penstock.sources.syslog import SyslogReceiver
 from penstock.testing import RunningReceiver, run_receiver
@@ -177,6 +178,17 @@ def test_a_peer_of_tls_that_resets_its_connection_disturbs_no_other(tmp_path: Pa
             secret.sendall(b"<13>1 - - - - - - after\n")
             assert messages(found, 2) == ["before", "after"]
         assert found.events == ["registered"]
+
+
+def test_a_peer_of_tls_that_says_nothing_holds_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syslog, "_HANDSHAKE_S", 0.01)
+    certificate_of_host(tmp_path)
+    with running(tls=0, certificate=str(tmp_path / "server.pem")) as (found, ports):
+        with socket.create_connection(("127.0.0.1", ports["tls"]), HANG_S) as silent:
+            assert silent.recv(1) == b""
+        found.wait_for_error("gave no TLS handshake within 0.01 s")
 
 
 def test_a_certificate_that_is_not_there_is_told() -> None:
