@@ -9,6 +9,7 @@ import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pika.data
@@ -355,3 +356,38 @@ def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], nam
     with pytest.raises(ValueError, match=named) as refused:
         AmqpReceiver(**given)
     assert "secret" not in str(refused.value)
+
+
+def a_session(stored: list[tuple[Any, Any]], **options: Any) -> _amqp_session.AmqpSession:
+    """Return a session with a link, whose receiver says what it is to store."""
+    receiver = AmqpReceiver("amqp://host", "q", **options)
+    receiver.store = lambda data, position, ack: stored.append((data, position))  # type: ignore[method-assign,assignment,misc]
+    session = _amqp_session.AmqpSession(receiver)
+    session._link = _amqp_session._Link(None, None)
+    return session
+
+
+def a_delivery(link: Any, name: str) -> _amqp_session._Delivery:
+    method = SimpleNamespace(redelivered=False, delivery_tag=1)
+    return _amqp_session._Delivery(link, method, SimpleNamespace(message_id=name), name.encode())
+
+
+def test_the_position_has_no_more_ids_than_are_in_hand() -> None:
+    """It goes to the driver's log with each block, which takes 64 KB of it."""
+    stored: list[tuple[Any, Any]] = []
+    session = a_session(stored, prefetch=3)
+    for number in range(10):
+        session.store([a_delivery(session._link, str(number))])
+    positions = [position["ids"] for _, position in stored]
+    assert [len(each) // 8 for each in positions] == [1, 2, 3, *[3] * 7]
+    assert positions[-1][:8] == positions[-2][8:16]
+
+
+def test_what_a_channel_had_that_is_gone_is_given_up() -> None:
+    """The server gives it again; without an id it would come twice."""
+    stored: list[tuple[Any, Any]] = []
+    session = a_session(stored)
+    gone = _amqp_session._Link(None, 1)
+    session.store([a_delivery(gone, "a"), a_delivery(session._link, "b")])
+    session.store([a_delivery(gone, "c")])
+    assert [data for data, _ in stored] == [[b"b"]]

@@ -16,8 +16,9 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from penstock.sources import _mqtt_session
 from penstock.sources._mqtt_client import MqttClient
-from penstock.sources._mqtt_session import Released
+from penstock.sources._mqtt_session import MqttSession, Released
 from penstock.sources.formats import JsonFormat
 from penstock.sources.mqtt import MqttReceiver
 from penstock.testing import RunningReceiver, run_receiver
@@ -425,6 +426,31 @@ def subscribed(server: socket.socket) -> socket.socket:
     asked = connection.recv(1 << 16)
     connection.sendall(b"\x90\x04" + asked[2:4] + b"\x00\x01")
     return connection
+
+
+def test_bytes_that_are_not_durable_are_bounded_as_messages_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_hand: list[int] = []
+    take = MqttSession._pass
+
+    def noting(session: MqttSession, item: Any) -> None:
+        take(session, item)
+        in_hand.append(session._bytes_in_hand)
+
+    monkeypatch.setattr(_mqtt_session, "_MOST_BYTES", 500)
+    monkeypatch.setattr(MqttSession, "_pass", noting)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        receiver = MqttReceiver(f"mqtt://127.0.0.1:{server.getsockname()[1]}", "a", client_id="c")
+        with run_receiver(receiver, settings=FAST) as running:
+            running.hold()
+            with subscribed(server) as connection:
+                for number in range(1, 21):
+                    connection.sendall(b"\x32\x6a\x00\x01a\x00%c\x00" % number + 100 * b"x")
+                wait_until(lambda: len(in_hand) >= 5)
+                running.go_on()
+                assert running.wait_for_records(20) == [100 * b"x"] * 20
+    assert max(in_hand) == 500
 
 
 def test_a_number_of_a_lost_session_is_another_message_in_the_next_one() -> None:
