@@ -67,7 +67,7 @@ def trusting(
         if certificate is not None:
             context.load_cert_chain(certificate, key)
     except OSError as error:  # It names no file.
-        files = ", ".join(each for each in (certificate, key, authorities) if each is not None)
+        files = ", ".join(each for each in (authorities, certificate, key) if each is not None)
         raise OSError(
             error.errno, f"TLS with {files}: {error.strerror or text_of(error)}"
         ) from error
