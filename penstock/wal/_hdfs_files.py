@@ -139,7 +139,9 @@ class HdfsAppendFile:
             self._is_broken = True
             try:
                 # Once: after a failure between two of HDFS's blocks a part of it is there.
-                self._call(partial(_write_all, self._writer, views), size)
+                # As `bytes`: of any other buffer the client takes one byte after the other, with
+                # the interpreter's lock (hdfs-native 0.14.7: 14 ms a MiB in place of 0.3).
+                self._call(partial(self._writer.write, b"".join(views)), size)
                 self._force(size)
             except OSError as error:
                 # A NameNode that hangs looks the same from here.
@@ -234,11 +236,6 @@ def _is_of_data_nodes(error: OSError) -> bool:
     if isinstance(error, HdfsUnavailableError):
         return not error.by_name_node
     return answer_of(error) is Answer.AWAY or error.errno == errno.EIO
-
-
-def _write_all(writer: Any, views: Sequence[memoryview]) -> None:
-    for view in views:
-        writer.write(view)
 
 
 class HdfsReadFile:
