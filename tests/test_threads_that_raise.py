@@ -773,7 +773,9 @@ def block_server_pool(heard: Heard, *_: object) -> None:
     heard.wait_for_log()
 
 
-def awaited_stores(*_: object) -> None:
+def awaited_stores() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
     from penstock.receiver.forms import AwaitedStores, ReceiverContext
 
     def store(*_: object) -> None:
@@ -792,8 +794,39 @@ def awaited_stores(*_: object) -> None:
         storeFrom=nothing,
         reportError=nothing,
     )
-    with AwaitedStores(context) as stores, contextlib.suppress(SystemExit):
+    with AwaitedStores(context, ThreadPoolExecutor(1)) as stores:
         asyncio.run(main(stores.context))
+
+
+def storer(*arguments: Any) -> None:
+    starts_again("penstock.receiver.forms.AsyncStoring._store_in_hand", counting_async)(*arguments)
+    awaited_stores()
+
+
+def sources(heard: Heard, once: Once, patched: pytest.MonkeyPatch, _: Path) -> None:
+    from penstock.receiver import source_loop
+    from penstock.receiver.workers import Workers
+
+    def run(loop: Any) -> None:
+        once()
+        threading.Event().wait()
+
+    async def nothing() -> None:
+        pass
+
+    patched.setattr(source_loop._Loop, "run_forever", run)
+    work = nothing()
+    source_loop.SourceLoop("test", Workers("test")).begin(3, work, broken)
+    once.wait_for_second()
+    heard.wait_for_log()
+    work.close()
+
+
+def workers(heard: Heard, *_: object) -> None:
+    from penstock.receiver.workers import Workers
+
+    Workers("test").post(broken, "named", 3)
+    heard.wait_for_hook("penstock-named")
 
 
 def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder: Path) -> None:
@@ -866,10 +899,7 @@ PLACES: dict[str, Case | None] = {
     "receiver/block_generator.py:BlockGenerator.__init__": attempt_ends(
         "penstock.receiver.block_generator.BlockGenerator._tick_loop", "penstock-tick-3"
     ),
-    "receiver/forms.py:AsyncStoring.run": starts_again(
-        "penstock.receiver.forms.AsyncStoring._store_in_hand", counting_async
-    ),
-    "receiver/forms.py:AwaitedStores.__init__": awaited_stores,
+    "receiver/forms.py:ShortFormReceiver._storer": storer,
     "receiver/intake.py:IntakeStoring.__init__": attempt_ends(
         "penstock.receiver.intake.IntakeStoring._pass_all", "penstock-intake-3", _dropping
     ),
@@ -877,12 +907,14 @@ PLACES: dict[str, Case | None] = {
         "penstock.receiver.pipeline.BlockPipeline._push_loop", "penstock-push-3"
     ),
     "receiver/slot.py:_SlotProcess._begin": slot_process,
+    "receiver/source_loop.py:SourceLoop.__init__": sources,
     "receiver/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
         "penstock.receiver.supervisor.ReceiverSupervisor._open", "receiver 3"
     ),
     "receiver/user_calls.py:UserCall.__init__": attempt_ends(
         "penstock.receiver.threaded.ThreadedReceiver._failed", "receiver-3", failing
     ),
+    "receiver/workers.py:Workers.post": workers,
     "sources/_client_session.py:ClientSession.__init__": client_session,
     "sources/_http_server.py:HttpServer.__init__": attempt_ends(
         "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server

@@ -54,7 +54,7 @@ file                holds
 `base`              `Receiver`: what an author writes; `ReceiverContext`: what a short form is given
 `short_forms`       what else is taken as a receiver: generator functions, classes with ``run``
 `threaded`          `ThreadedReceiver`: one that is a thread, with a bounded stop, as most here are
-`forms`             what short forms become; coroutines on an event loop of their own
+`forms`             what short forms become; coroutines on an event loop
 `socket_receivers`  the receivers of lines and of serialized objects from a socket
 `launch`            what one attempt is made of, as the settings say
 `task`              the body of the Spark task that runs it, and where that is
@@ -62,6 +62,8 @@ file                holds
 `supervisor`        runs one attempt, from registration to the last block
 `attempt_state`     the state of an attempt, its bounds; when its failures are enough
 `shared_threads`    what receivers that share a process have one thread for
+`source_loop`       one event loop for their async sources
+`workers`           threads for what waits there
 `user_calls`        calls into the author's code, with a bound; what their threads die of
 `door`              one start of a receiver: what it stores through, and asks for
 `tracker_client`    what is asked of the tracker, and told

@@ -7,9 +7,12 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from penstock.errors import IllegalStateError
+
+if TYPE_CHECKING:
+    from penstock.receiver.source_loop import SourceLoop
 
 _STEP_S = 1.0
 
@@ -190,7 +193,13 @@ def withdraw(pending: list[Any], record: Any) -> bool:
 
 
 class Supervision(Protocol):
-    """What a start asks of `ReceiverSupervisor`, where it is explained."""
+    """What a start asks of `ReceiverSupervisor`, where it is explained.
+
+    Attributes:
+        sources: Runs async sources, if this process has a loop for all of them.
+    """
+
+    sources: SourceLoop | None
 
     def restart(self, message: str, error: BaseException | None, delay_ms: int | None) -> None: ...
     def stop(self, message: str, error: BaseException | None) -> None: ...
@@ -212,6 +221,7 @@ class Start:
 
     def __init__(self, supervisor: Supervision, door: StoreDoor) -> None:
         self.door = door
+        self.sources = supervisor.sources
         self._supervisor = supervisor
 
     def store(

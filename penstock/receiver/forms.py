@@ -1,7 +1,7 @@
 """What the short forms of a receiver become: one thread each, and its context.
 
 Functions whose results are stored, and classes with ``run``; coroutines and async generators among
-them run on an event loop of their own.
+them run on an event loop, their own or one for all (`penstock.receiver.source_loop`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
@@ -27,6 +27,7 @@ from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.bulk import MANY, WithLetters
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.exit_report import described
+from penstock.receiver.source_loop import cancel_the_rest
 from penstock.receiver.threaded import ThreadedReceiver
 
 
@@ -36,6 +37,7 @@ class ShortFormReceiver(ThreadedReceiver):
     Args:
         source: The author's function, class or object.
         takes_context: Whether it is given a `ReceiverContext`.
+        with_positions: Whether what is yielded are pairs with positions.
     """
 
     _IF_IT_MAY_END = (
@@ -44,10 +46,11 @@ class ShortFormReceiver(ThreadedReceiver):
     )
     location: str | None = None
 
-    def __init__(self, source: Any, takes_context: bool) -> None:
+    def __init__(self, source: Any, takes_context: bool, with_positions: bool) -> None:
         super().__init__()
         self._source = source
         self._takes_context = takes_context
+        self._with_positions = with_positions
 
     def __repr__(self) -> str:
         stream = f" of stream {self.streamId}" if self.streamId >= 0 else ""
@@ -62,6 +65,32 @@ class ShortFormReceiver(ThreadedReceiver):
         while hasattr(source, "func"):
             source = source.func
         return str(getattr(source, "__name__", type(source).__name__))
+
+    def _storer(self, name: str) -> Executor:
+        """Return a thread that has the name while it works; a process shares those that rest."""
+        name, sources = f"{name}-{self.streamId}", self._attached().sources
+        if sources is None:
+            return ThreadPoolExecutor(1, thread_name_prefix=f"penstock-{name}")
+        return sources.lane(name, self.streamId)
+
+    def _store_all(
+        self, returned: Any, context: ReceiverContext
+    ) -> Coroutine[Any, Any, bool] | None:
+        """Store what a generator or an async generator yields, or run a coroutine that stores.
+
+        Returns:
+            What is to run on an event loop, and returns whether it has ended or was stopped; or
+            None, when it has ended, or the context is stopped.
+        """
+        if isinstance(returned, AsyncGenerator):
+            storing = AsyncStoring(returned, context, self._with_positions)
+            self._interrupt_with(storing.interrupt)
+            return storing.run(self._storer("async-store"))
+        if isinstance(returned, Coroutine):
+            return run_coroutine(returned, context, self._interrupt_with)
+        records = returned if isinstance(returned, Generator) else (each for each in returned)
+        store_from_generator(records, context, self._with_positions)
+        return None
 
 
 BULK = (*MANY, WithLetters)
@@ -163,13 +192,13 @@ def tell_of_errors(context: ReceiverContext) -> None:
     loop.set_task_factory(make)
 
 
-def run_coroutine(
+async def run_coroutine(
     coroutine: Coroutine[Any, Any, Any],
     context: ReceiverContext,
     interrupt_with: Callable[[Callable[[], object]], object],
     *,
     tells_of_tasks: bool = True,
-) -> None:
+) -> bool:
     """Run a coroutine to its end, or until it is cancelled by what `interrupt_with` is given.
 
     Args:
@@ -178,36 +207,39 @@ def run_coroutine(
         interrupt_with: Takes what is called at a stop, from another thread.
         tells_of_tasks: Whether it is reported what tasks die of that no one awaits.
 
+    Returns:
+        Whether it has ended, and was not stopped. What it has begun beside it is cancelled.
+
     Raises:
         Exception: What it raises.
     """
+    if tells_of_tasks:
+        tell_of_errors(context)
+    task = asyncio.ensure_future(coroutine)
+    loop = asyncio.get_running_loop()
 
-    async def run() -> None:
-        if tells_of_tasks:
-            tell_of_errors(context)
-        task = asyncio.ensure_future(coroutine)
-        loop = asyncio.get_running_loop()
+    def interrupt() -> None:
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and so has the source.
+            loop.call_soon_threadsafe(task.cancel)
 
-        def interrupt() -> None:
-            with contextlib.suppress(RuntimeError):  # The loop has ended, and so has the source.
-                loop.call_soon_threadsafe(task.cancel)
-
-        interrupt_with(interrupt)
-        if context.stopped.is_set():
-            task.cancel()
+    interrupt_with(interrupt)
+    if context.stopped.is_set():
+        task.cancel()
+    try:
         await asyncio.wait([task])
         if not task.cancelled():
             task.result()
-
-    asyncio.run(run())
+    finally:
+        await cancel_the_rest()
+    return not context.stopped.is_set()
 
 
 class AsyncStoring:
-    """Runs one async generator to its end on an event loop of its own.
+    """Runs one async generator to its end on an event loop.
 
-    A second thread, ``penstock-async-store-<streamId>``, stores what has been yielded; while it
-    waits for the rate limiter or the queue of blocks, the generator's loop goes on, and at most
-    `IN_HAND` further records are taken. `_lock` guards what `interrupt` needs.
+    A thread, ``penstock-async-store-<streamId>``, stores what has been yielded; while it waits for
+    the rate limiter or the queue of blocks, the generator's loop goes on, and at most `IN_HAND`
+    further records are taken. `_lock` guards what `interrupt` needs.
     """
 
     def __init__(
@@ -221,23 +253,18 @@ class AsyncStoring:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._taking: asyncio.Task[None] | None = None
 
-    def run(self) -> None:
-        """Store until the generator ends or the context is stopped.
-
-        Raises:
-            Exception: What the generator or storing raises.
-        """
-        name = f"penstock-async-store-{self._context.stream_id}"
-        with ThreadPoolExecutor(1, thread_name_prefix=name) as storer:
-            asyncio.run(self._main(storer))
-
     def interrupt(self) -> None:
         """Cancel the generator where it waits; from any thread."""
         with self._lock:
             if self._loop is not None and self._taking is not None:
                 self._loop.call_soon_threadsafe(self._taking.cancel)
 
-    async def _main(self, storer: ThreadPoolExecutor) -> None:
+    async def run(self, storer: Executor) -> bool:
+        """Store until the generator ends or the context is stopped; return which, ends being True.
+
+        Raises:
+            Exception: What the generator or storing raises.
+        """
         loop = asyncio.get_running_loop()
         tell_of_errors(self._context)
         arrived = asyncio.Event()
@@ -260,8 +287,11 @@ class AsyncStoring:
                 self._loop = None
             taking.cancel()
             await asyncio.wait([taking], timeout=CLOSE_BOUND_S)
+            storer.shutdown(wait=False)
+            await cancel_the_rest()
         if not taking.cancelled():
             taking.result()
+        return not self._context.stopped.is_set()
 
     async def _take(self, arrived: asyncio.Event, room: asyncio.Event) -> None:
         try:
@@ -311,22 +341,22 @@ class Store(asyncio.Future[None]):
 class AwaitedStores:
     """The `store` of a source on an event loop: what it returns is awaited until it is durable.
 
-    A thread of its own, ``penstock-await-store-<streamId>``, does the storing, in the order of the
-    calls, so that the loop goes on while the rate limiter or the queue of blocks makes it wait. At
-    most `IN_HAND` calls wait for that; then a further call waits on the loop's own thread (I7).
+    A thread, ``penstock-await-store-<streamId>``, does the storing, in the order of the calls, so
+    that the loop goes on while the rate limiter or the queue of blocks makes it wait. At most
+    `IN_HAND` calls wait for that; then a further call waits on the loop's own thread (I7).
     Called outside an event loop it stores at once, as ever.
 
     A context manager: at its end all that it was given is stored, or refused.
 
     Args:
         context: The source's context.
+        storer: Is its thread.
     """
 
-    def __init__(self, context: ReceiverContext) -> None:
+    def __init__(self, context: ReceiverContext, storer: Executor) -> None:
         self._raw = context
         self._room = threading.BoundedSemaphore(IN_HAND)
-        name = f"penstock-await-store-{context.stream_id}"
-        self._storer = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._storer = storer
         self._is_sealing = False
         self.context = replace(context, store=self._store, discard=self._discard, seal=self._seal)
 
@@ -340,6 +370,14 @@ class AwaitedStores:
         traceback: TracebackType | None,
     ) -> None:
         self._storer.shutdown()
+
+    async def until(self, end: Coroutine[Any, Any, bool]) -> bool:
+        """Do the same on a loop, at the end of a coroutine; return what that returns."""
+        try:
+            return await end
+        finally:
+            await asyncio.get_running_loop().run_in_executor(self._storer, lambda: None)
+            self._storer.shutdown(wait=False)
 
     def _store(
         self,
@@ -480,35 +518,8 @@ def store_from_generator(
 
 
 def can_be_stored(returned: object) -> bool:
-    """Tell whether `store_all` takes what a function of the author's returned."""
+    """Tell whether a short form takes what a function of the author's returned."""
     return isinstance(returned, (Iterator, AsyncGenerator, Coroutine))
-
-
-def store_all(
-    returned: Any,
-    context: ReceiverContext,
-    with_positions: bool,
-    interrupt_with: Callable[[Callable[[], object]], object],
-) -> None:
-    """Store what a generator or an async generator yields, or run a coroutine that stores.
-
-    Args:
-        returned: It, or another iterator.
-        context: The source's context.
-        with_positions: What is yielded are pairs with positions.
-        interrupt_with: Is given what ends it at a stop, from another thread.
-
-    Returns when it has ended, or the context is stopped.
-    """
-    if isinstance(returned, AsyncGenerator):
-        storing = AsyncStoring(returned, context, with_positions)
-        interrupt_with(storing.interrupt)
-        storing.run()
-    elif isinstance(returned, Coroutine):
-        run_coroutine(returned, context, interrupt_with)
-    else:
-        records = returned if isinstance(returned, Generator) else (each for each in returned)
-        store_from_generator(records, context, with_positions)
 
 
 class FunctionReceiver(ShortFormReceiver):
@@ -518,12 +529,12 @@ class FunctionReceiver(ShortFormReceiver):
     """
 
     def __init__(self, source: Any, takes_context: bool, with_positions: bool, kind: str) -> None:
-        super().__init__(source, takes_context)
-        self._with_positions = with_positions
+        super().__init__(source, takes_context, with_positions)
         self._kind = kind
 
-    def _receive(self, context: ReceiverContext) -> bool:
-        with AwaitedStores(context) as stores:
+    def _receive(self, context: ReceiverContext) -> bool | Coroutine[Any, Any, bool]:
+        with contextlib.ExitStack() as stack:
+            stores = stack.enter_context(AwaitedStores(context, self._storer("await-store")))
             given = context if self._kind == "generator" else stores.context
             returned = self._source(given) if self._takes_context else self._source()
             if not can_be_stored(returned):
@@ -531,7 +542,9 @@ class FunctionReceiver(ShortFormReceiver):
                     f"{self._describe()} returned {type(returned).__name__!r}, which is no "
                     "generator and no async generator: nothing can be received from it"
                 )
-            store_all(returned, context, self._with_positions, self._interrupt_with)
+            if (goes_on := self._store_all(returned, context)) is not None:
+                stack.pop_all()
+                return stores.until(goes_on)
         return not context.stopped.is_set()
 
     def _describe(self) -> str:
@@ -549,10 +562,6 @@ _MARGIN_S = 1.5
 class RunReceiver(ShortFormReceiver):
     """Calls `run` of an object; `stop` or `close` of it, if there is one, at a stop."""
 
-    def __init__(self, source: Any, takes_context: bool, with_positions: bool) -> None:
-        super().__init__(source, takes_context)
-        self._with_positions = with_positions
-
     def _for_another_start(self) -> Receiver:
         another = super()._for_another_start()
         if isinstance(another, RunReceiver):
@@ -564,9 +573,10 @@ class RunReceiver(ShortFormReceiver):
         if isinstance(self._source, type):
             self._source = self._source()
 
-    def _receive(self, context: ReceiverContext) -> bool:
+    def _receive(self, context: ReceiverContext) -> bool | Coroutine[Any, Any, bool]:
         run = self._source.run
-        with AwaitedStores(context) as stores:
+        with contextlib.ExitStack() as stack:
+            stores = stack.enter_context(AwaitedStores(context, self._storer("await-store")))
             is_async = inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
             given = stores.context if is_async else context
             if not self._takes_context:
@@ -574,8 +584,10 @@ class RunReceiver(ShortFormReceiver):
             stop = getattr(self._source, "stop", getattr(self._source, "close", None))
             self._interrupt_with(stop)
             returned = run(given) if self._takes_context else run()
-            if can_be_stored(returned):
-                store_all(returned, context, self._with_positions, self._interrupt_with)
+            goes_on = self._store_all(returned, context) if can_be_stored(returned) else None
+            if goes_on is not None:
+                stack.pop_all()
+                return stores.until(goes_on)
         return not context.stopped.is_set()
 
     def _stop_bound_s(self, took_s: float) -> float:

@@ -2,6 +2,7 @@
 
 All that runs there is Penstock's own and waits for no single receiver, so that none holds up its
 neighbours: what calls an author's code, or waits for a receiver's queue, has a thread of that one.
+Async sources alone run the author's code on one loop for all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import logging
 
 from penstock.event_loop import EventLoop
+from penstock.receiver.source_loop import SourceLoop
+from penstock.receiver.workers import Workers
 from penstock.wire import ClientLoop
 
 _log = logging.getLogger("penstock.receiver")
@@ -24,12 +27,14 @@ class SharedThreads:
         connections: Runs their connections with the driver.
         releasing: Frees what the driver releases.
         reporting: Tells how their rates are used.
+        sources: Runs their async sources; begins with the first one.
     """
 
     def __init__(self, name: str) -> None:
         self.connections = ClientLoop(f"receiver-{name}")
         self.releasing = EventLoop(f"release-{name}", _failed)
         self.reporting = EventLoop(f"rate-status-{name}", _failed)
+        self.sources = SourceLoop(name, Workers(name))
 
     def start(self) -> None:
         """Start them."""

@@ -312,8 +312,8 @@ def as_receiver(source: object, storageLevel: StorageLevel | str | None = None) 
     (`GeneratorExit` at its ``yield``); one that is blocked in a read is left behind after a few
     seconds, with a message that names it.
 
-    **An async generator function** runs on an event loop of its own, which storing never blocks.
-    At a stop it is cancelled where it waits.
+    **An async generator function** runs on an event loop of its own, or of all receivers that share
+    its process; storing never blocks it. At a stop it is cancelled where it waits.
 
     **Another callable** is called like these, and what it returns is stored: a generator, an async
     generator or another iterator. So ``lambda ctx: source(ctx, url)`` gives a generator function

@@ -11,7 +11,9 @@ What must hold
   which one it was (a signal, or memory that ran short), half of them move to another process, so
   that after some more such ends it is alone.
 * A receiver that has left threads behind, which may spin or hang, starts again in a process of its
-  own, whose mates it cannot disturb there.
+  own, whose mates it cannot disturb there; and so does one whose coroutine does not end.
+* One that holds the event loop of the async sources while others need it ends the process, as if it
+  had done so itself.
 * No process outlives the Spark task: the system kills it with the task's own process, or it ends
   itself within `LOOK_S`.
 
@@ -26,7 +28,7 @@ behind which nothing knows that receivers share a task.
 
 A receiver has two threads of ours there: its supervisor's, in which `run_receiver` runs, and one
 that moves its blocks (``one_thread`` of `penstock.receiver.block_generator`). The rest are for all
-receivers of the process (`penstock.receiver.shared_threads`).
+receivers of the process (`penstock.receiver.shared_threads`), one for the code of async sources.
 
 Life of a slot process: forked with its streams → registered, with what the process before it died
 of, whose attempts fail by that → attempts, one at a time for each stream → told to end when none of
@@ -59,6 +61,7 @@ from penstock.errors import PenstockError, encodable
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.shared_threads import SharedThreads
+from penstock.receiver.source_loop import running_stream
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.task import LOOK_S, run_receiver
 from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
@@ -222,16 +225,19 @@ class _Keeper:
         text = f"The process of receivers {whose} {_how(status)}"
         if culprit in streams:
             text = f"Receiver {culprit} {child.reason} in the process of receivers {whose}"
+            text += "; it is in a process of its own now" if len(streams) > 1 else ""
             groups = [[culprit], [stream for stream in streams if stream != culprit]]
+        elif child.reason:
+            # What was left of it when it moved to a process of its own.
+            text += f": what receiver {culprit} has left there {child.reason}"
+            groups = [streams]
         else:
             half = len(streams) // 2
             groups = [streams[:half], streams[half:]]
-        if len(streams) > 1:
-            text += (
-                "; it is in a process of its own now"
-                if culprit in streams
-                else "; it is not known which one ended it, so half of them are in another one now"
-            )
+            if half:
+                text += (
+                    "; it is not known which one ended it, so half of them are in another one now"
+                )
         for group in groups:
             if group:
                 self._fork(group, text)
@@ -324,7 +330,7 @@ class _SlotProcess:
     def run(self) -> None:
         die_with(self._keeper)
         _forget_sockets()
-        mark_new_threads()
+        mark_new_threads(running_stream)
         self._tell_of_exits()
         self._threads.start()
         self._client.connect()
@@ -336,6 +342,9 @@ class _SlotProcess:
             if os.getppid() != self._keeper:
                 return
             self._give_up_hanging()
+            if (held := self._threads.sources.look()) is not None:
+                self._say("fell", *held)
+                os._exit(1)
         if self.failure is not None:
             raise self.failure
         self._say("end")
@@ -435,7 +444,7 @@ class _SlotProcess:
 
     def _end(self, stream_id: int, attempt: str, error: str) -> None:
         """Tell how an attempt has ended."""
-        if error and (left := _threads_of(stream_id)):
+        if error and (left := _threads_of(stream_id) + self._threads.sources.left(stream_id)):
             with self._lock:
                 self._streams.remove(stream_id)
             why = f"it left {', '.join(left)} behind, so it starts in a process of its own"
@@ -457,7 +466,7 @@ class _SlotProcess:
         leave = os._exit
 
         def tell(status: int) -> None:
-            stream_id = stream_of(threading.current_thread())
+            stream_id = running_stream()
             # A process that was forked off by an author's code ends itself alone.
             if os.getpid() == self._pid and stream_id is not None:
                 self._say("fell", stream_id, f"called os._exit({status})")

@@ -116,6 +116,7 @@ class ReceiverSupervisor:
             on_registered: Called each time when the driver has answered a registration.
         """
         self.stream_id = registration.stream_id
+        self.sources = None if launch.threads is None else launch.threads.sources
         self._receiver = receiver
         self._host = registration.host
         self._launch = launch
@@ -534,8 +535,8 @@ class ReceiverSupervisor:
         self._earlier.note_restart()
         if not self._flush():
             return False
-        if self._earlier.has_left_threads():
-            # The object stays with the threads that the last start has left behind.
+        if self._earlier.has_left_threads() or (self.sources and self.sources.left(self.stream_id)):
+            # The object stays with what the last start has left behind.
             self._receiver = self._receiver._for_another_start()
         if not self._register():
             return False

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar
 
 from pyspark import StorageLevel
@@ -12,6 +13,7 @@ from pyspark import StorageLevel
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.exit_report import described
+from penstock.receiver.source_loop import RunningSource
 from penstock.receiver.user_calls import UserCall
 
 TELL_S = 5.0
@@ -26,8 +28,10 @@ _OF_A_START = ("_call", "_stopped", "_interrupting")
 class ThreadedReceiver(Receiver):
     """Runs `_receive` in a thread of its own, ``penstock-receiver-<streamId>-<type>``.
 
-    `_receive` returns True when the source has ended: for good. What it raises is reported, and
-    the receiver is restarted. A thread that does not end in time is left behind and named.
+    `_receive` returns True when the source has ended: for good. Or a coroutine that does, which
+    goes on on an event loop; where receivers share a process, on one for all, and the thread ends.
+    What it raises is reported, and the receiver is restarted. What does not end in time is left
+    behind and named.
     """
 
     STOP_BOUND_S: ClassVar[float | None] = 3.0
@@ -43,7 +47,7 @@ class ThreadedReceiver(Receiver):
         self._begin_start()
 
     def _begin_start(self) -> None:
-        self._call: UserCall | None = None
+        self._call: UserCall | RunningSource | None = None
         self._stopped = threading.Event()
         self._interrupting: Callable[[], object] | None = None
 
@@ -79,16 +83,20 @@ class ThreadedReceiver(Receiver):
             return
         began_s = time.monotonic()
         said = False
-        while not call.join(min(_LOOK_S, self.STOP_BOUND_S or _LOOK_S)):
+        step_s = min(_LOOK_S, self.STOP_BOUND_S or _LOOK_S)
+        # The thread has begun a coroutine, or has not.
+        while not (call.join(step_s) and (call := self._call or call).join(step_s)):
             took_s = time.monotonic() - began_s
             bound_s = self._stop_bound_s(took_s)
             if took_s >= bound_s:
-                self._report_held_up(f"did not end within {took_s:.1f} s", "was left behind", call)
+                self._report_held_up(
+                    f"did not end within {took_s:.1f} s", "was left behind", call.blocked_at()
+                )
                 return
             if not said and took_s >= TELL_S:
                 said = True
                 waits = f"is waited for {bound_s - took_s:.0f} s more at most"
-                self._report_held_up(f"has not ended {took_s:.0f} s", waits, call)
+                self._report_held_up(f"has not ended {took_s:.0f} s", waits, call.blocked_at())
 
     def _stop_bound_s(self, took_s: float) -> float:
         """Return how long the source may take to end, which has taken `took_s` seconds by now."""
@@ -96,15 +104,17 @@ class ThreadedReceiver(Receiver):
             return took_s + max(0.0, self._attached().on_stop_left_s() - _MARGIN_S)
         return self.STOP_BOUND_S
 
-    def _report_held_up(self, what: str, follows: str, call: UserCall) -> None:
+    def _report_held_up(self, what: str, follows: str, stands: str) -> None:
         self.reportError(
-            f"{self._describe()} {what} after it was stopped and {follows}; it stands at "
-            f"{call.blocked_at()}. A source that waits should wait with a time-out, or for "
-            "ctx.stopped"
+            f"{self._describe()} {what} after it was stopped and {follows}; it stands at {stands}. "
+            "A source that waits should wait with a time-out, or for ctx.stopped"
         )
 
-    def _receive(self, context: ReceiverContext) -> bool:
-        """Store records until the source ends (True) or the context is stopped (False)."""
+    def _receive(self, context: ReceiverContext) -> bool | Coroutine[Any, Any, bool]:
+        """Store records until the source ends (True) or the context is stopped (False).
+
+        Or return what does so on an event loop.
+        """
         raise TypeError(f"{type(self).__name__} must define _receive()")
 
     def _interrupt_with(self, interrupt: Callable[[], object] | None) -> None:
@@ -116,7 +126,24 @@ class ThreadedReceiver(Receiver):
         return f"{self._receiver_type()} of receiver {self.streamId}"
 
     def _run(self, context: ReceiverContext) -> None:
-        if not self._receive(context) or context.stopped.is_set():
+        received = self._receive(context)
+        sources = self._attached().sources
+        if isinstance(received, bool):
+            self._ended(context, received)
+        elif sources is None:
+            self._ended(context, asyncio.run(received))
+        else:
+
+            def on_end(task: asyncio.Task[bool]) -> None:
+                try:
+                    self._ended(context, task.result())
+                except BaseException as error:  # noqa: BLE001 - the author's code may raise anything
+                    self._failed(context, error)
+
+            self._call = sources.begin(self.streamId, received, on_end)
+
+    def _ended(self, context: ReceiverContext, is_over: bool) -> None:
+        if not is_over or context.stopped.is_set():
             return
         ended = f"Source ended: {self._describe()} returned"
         if self.is_reopened:

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import ClassVar
 
 from penstock.receiver.base import Receiver
@@ -34,6 +34,13 @@ def blocked_at(thread: threading.Thread, frames: int = 1) -> str:
         return "(ended)"
     places = traceback.extract_stack(frame)[-frames:]
     return ", called from ".join(map(_shown, reversed(places)))
+
+
+def standing(frame: FrameType) -> str:
+    """Return where a frame stands, and in which line of the author's, for messages."""
+    places = traceback.extract_stack(frame)
+    theirs = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
+    return ", called from ".join(dict.fromkeys(map(_shown, (places[-1], *theirs[-1:]))))
 
 
 def _shown(place: traceback.FrameSummary) -> str:
@@ -75,12 +82,7 @@ class UserCall:
     def blocked_at(self) -> str:
         """Return where the call stands now, and in which line of the author's, for messages."""
         frame = sys._current_frames().get(self._thread.ident or 0)
-        if frame is None:
-            return "(ended)"
-        places = traceback.extract_stack(frame)
-        theirs = [place for place in places if not place.filename.startswith(_NOT_THEIRS)]
-        shown = [_shown(place) for place in (places[-1], *theirs[-1:])]
-        return ", called from ".join(dict.fromkeys(shown))
+        return "(ended)" if frame is None else standing(frame)
 
     def _run(self) -> None:
         try:
@@ -186,15 +188,18 @@ def stream_of(thread: threading.Thread | None) -> int | None:
     return getattr(thread, _MARK, None)
 
 
-def mark_new_threads() -> None:
-    """Have each thread of this process hand its mark on to those that it starts.
+def mark_new_threads(whose: Callable[[], int | None]) -> None:
+    """Have each thread of this process that is started marked as of who starts it.
 
     Only in a process that several receivers share; elsewhere all threads belong to the one.
+
+    Args:
+        whose: Returns whose the code that calls it is.
     """
     start = threading.Thread.start
 
     def start_marked(thread: threading.Thread) -> None:
-        stream_id = stream_of(threading.current_thread())
+        stream_id = whose()
         if stream_id is not None and stream_of(thread) is None:
             mark(thread, stream_id)
         start(thread)

@@ -40,7 +40,7 @@ short name.
 `_common`          what sources of messages share; `SourceReceiver`, which needs a client
 `_aws`             what the sources of AWS share: clients, and what errors mean
 `_client_session`  one start of a receiver whose client wants a thread of its own
-`_on_loop`         receivers on an event loop of their own
+`_on_loop`         receivers on an event loop
 `_urls`            URLs, shown without secrets
 =================  ===============================================================================
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -23,15 +23,15 @@ T = TypeVar("T")
 
 
 class LoopReceiver(SourceReceiver, ABC):
-    """Runs `_main` on an event loop of its own. At a stop it is cancelled where it waits."""
+    """Runs `_main` on an event loop. At a stop it is cancelled where it waits."""
 
     @abstractmethod
     async def _main(self) -> None:
         """Take records until it is cancelled, or the source has ended for good."""
 
-    def _receive(self, context: ReceiverContext) -> bool:
-        run_coroutine(self._main(), context, self._interrupt_with, tells_of_tasks=False)
-        return not context.stopped.is_set()
+    def _receive(self, context: ReceiverContext) -> Coroutine[Any, Any, bool]:
+        main = self._main()
+        return run_coroutine(main, context, self._interrupt_with, tells_of_tasks=False)
 
 
 async def within(awaited: Awaitable[T], timeout_s: float | None) -> T:

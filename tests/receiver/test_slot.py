@@ -9,17 +9,20 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pyspark import StorageLevel
 
 from penstock.receiver import ReceiverLaunch
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.slot import SlotLaunch, _how, _SlotProcess, run_slot
+from penstock.testing.driver import read_back
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
     AddBlock,
@@ -36,8 +39,9 @@ from tests.receiver.running import WAIT_S, Tracker, make_launch
 from tests.system.leftovers import await_that, is_running
 
 MODULE = """
-import os, signal, threading, time
-from penstock.receiver import Receiver
+import asyncio, os, signal, threading, time
+from penstock.receiver import Receiver, as_receiver, receiver
+from penstock.receiver.threaded import ThreadedReceiver
 
 class Plain(Receiver):
     def onStart(self): pass
@@ -96,6 +100,50 @@ class Stays(InThread):
     def run(self):
         self.stop("it has had enough")
         threading.Event().wait()
+
+@receiver(positions=True)
+async def numbers(ctx):
+    for number in range((ctx.last_position or 0) + 1, 1_000_000):
+        yield b"%d" % number, number
+        await asyncio.sleep(0.005)
+
+async def named(ctx):
+    yield b"x"
+    while True:
+        ctx.reportError(" ".join(each.name for each in threading.enumerate()))
+        await asyncio.sleep(0.1)
+
+async def blocking(ctx):
+    await ctx.store(b"before")
+    time.sleep(60)
+
+class Stubborn(ThreadedReceiver):
+    def _receive(self, context):
+        return self.stay()
+
+    async def stay(self):
+        self.stop("it has had enough")
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+
+async def exiting(ctx):
+    await asyncio.sleep(0)
+    os._exit(7)
+
+async def spawning(ctx):
+    def die(): raise ValueError("in a thread of its own")
+    threading.Thread(target=die).start()
+    await asyncio.sleep(60)
+
+def on_loop(source):
+    return lambda: as_receiver(source)
+
+Numbers, Named, Blocking, Exiting, Spawning = map(
+    on_loop, (numbers, named, blocking, exiting, spawning)
+)
 """
 
 
@@ -119,6 +167,8 @@ class SlotTracker(Tracker):
         if isinstance(message, RegisterReceiver):
             with self.changed:
                 self.receivers[message.stream_id] = peer
+                blocks = [one for one in self.blocks if one.stream_id == message.stream_id]
+                self.position = blocks[-1].position if blocks else None
         if isinstance(message, AddBlock) and message.stream_id == self.unanswered:
             return None
         return super().on_message(peer, message)
@@ -271,6 +321,82 @@ def test_a_receiver_has_two_threads_of_ours_and_the_rest_are_for_all(
             sorted(one.message.split()) == sorted(expected) for one in tracker.of(ReportError)
         )
     )
+
+
+def test_receivers_on_the_loop_that_rest_have_no_thread_for_what_they_do(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot(*["Named"] * 5)
+    shared.start(tracker.process(1), *range(5))
+    names = ("receiver", "release", "rate-status", "sources")
+    expected = ["MainThread", *(f"penstock-{name}-slot-5" for name in names)]
+    expected += [f"penstock-{name}-{one}" for name in ("supervisor", "move") for one in range(5)]
+
+    def are_all(told: ReportError) -> bool:
+        # Beside them there are those that have stored a record, for some seconds.
+        others = Counter(told.message.split()) - Counter(expected)
+        return not others.keys() - {"penstock-worker-slot-5"} and others.total() <= 5
+
+    tracker.wait_for(lambda: any(are_all(one) for one in tracker.of(ReportError)))
+
+
+@pytest.mark.slow
+def test_who_blocks_the_loop_is_moved_and_the_others_lose_nothing(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot("Numbers", "Blocking", "Counts")
+    shared.start(tracker.process(1), 0, 2)
+
+    def last() -> int:
+        with tracker.changed:
+            blocks = [one for one in tracker.blocks if one.stream_id == 0]
+        return int(msgspec.msgpack.decode(blocks[-1].position or b"\x00")) if blocks else 0
+
+    tracker.wait_for(lambda: last() > 20)
+    shared.start(tracker.process(1), 1)
+    alone, others = shared.registered(3)[1:]
+    assert (alone.streams, others.streams) == ((1,), (0, 2))
+    assert alone.ended.startswith("Receiver 1 has held the event loop for ")
+    assert "authors.py" in alone.ended
+    assert "in blocking" in alone.ended
+    seen = last()
+    shared.start(tracker.process(3), 0, 2)
+    shared.start(tracker.process(2), 1)
+    tracker.wait_for(lambda: last() > seen + 20)
+    with tracker.changed:
+        blocks = [one for one in tracker.blocks if one.stream_id == 0]
+    found = [int(record) for record in read_back(blocks)]
+    assert found == list(range(1, len(found) + 1))
+
+
+@pytest.mark.slow
+def test_what_runs_on_the_loop_is_known_as_its_receivers(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot("Numbers", "Spawning", "Exiting")
+    shared.start(tracker.process(1), 0, 1)
+    died = "in a thread of its own"
+    tracker.wait_for(lambda: any(died in one.error for one in tracker.of(ReportError)))
+    assert {one.stream_id for one in tracker.of(ReportError) if died in one.error} == {1}
+    shared.start(tracker.process(1), 2)
+    alone, others = shared.registered(3)[1:]
+    assert (alone.streams, others.streams) == ((2,), (0, 1))
+    assert alone.ended.startswith("Receiver 2 called os._exit(7)")
+
+
+@pytest.mark.slow
+def test_a_coroutine_that_does_not_end_is_started_in_a_process_of_its_own(
+    slot: MakeSlot, tracker: SlotTracker
+) -> None:
+    shared = slot("Numbers", "Stubborn")
+    attempts = shared.start(tracker.process(1), 0, 1)
+    (pid,) = {one.pid for one in shared.await_running(attempts)}
+    moved = shared.registered(2)[1]
+    assert moved.streams == (1,)
+    assert "(it left a coroutine at " in moved.ended
+    assert "in stay behind" in moved.ended
+    os.kill(pid, 0)
+    assert tracker.of(AttemptEnded) == []
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import ReceiverContext, RecordTooLargeError
 from penstock.receiver.threaded import ThreadedReceiver
-from penstock.receiver.user_calls import UserCall
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka._group_watch import GroupWatch
@@ -161,9 +160,9 @@ class KafkaReceiver(ThreadedReceiver):
         # connecting has stored nothing, and ends by itself when it has connected.
         return super()._stop_bound_s(took_s) if self._is_connected else 0.0
 
-    def _report_held_up(self, what: str, follows: str, call: UserCall) -> None:
+    def _report_held_up(self, what: str, follows: str, stands: str) -> None:
         if self._is_connected:
-            super()._report_held_up(what, follows, call)
+            super()._report_held_up(what, follows, stands)
 
     def _receive(self, context: ReceiverContext) -> bool:
         # The client's messages are objects that the collector would look through by the thousands.

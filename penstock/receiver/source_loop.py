@@ -1,0 +1,260 @@
+"""`SourceLoop`: the event loop of all async sources of a process that receivers share.
+
+What must hold
+--------------
+
+* A source sees a loop of its own: what it sets there, tasks, errors that no one awaits, and threads
+  that it asks for are its own, told as its own, and gone when it ends.
+* Nothing of ours waits on the loop. A source that holds it is found (`look`), while others need it.
+
+Whose the running code is stands in a context variable, which tasks and callbacks hand on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any
+
+from penstock.receiver.user_calls import standing, stream_of
+from penstock.receiver.workers import Lane, Workers
+from penstock.threads import OwnedThread
+
+_BLOCKED_LOOKS = 5
+"""A source holds the loop when one turn of its is seen there at so many looks."""
+
+_TO_THREAD = min(32, (os.cpu_count() or 1) + 4)
+"""How many calls of a source run in threads at a time, as many as asyncio lets."""
+
+_source: contextvars.ContextVar[RunningSource | None] = contextvars.ContextVar(
+    "penstock_source", default=None
+)
+
+
+def running_stream() -> int | None:
+    """Return whose the code that calls this is; None where no one has said it."""
+    source = _source.get()
+    return stream_of(threading.current_thread()) if source is None else source.stream_id
+
+
+async def cancel_the_rest() -> None:
+    """Cancel what the source of this task has begun beside it, and wait for that."""
+    source, me = _source.get(), asyncio.current_task()
+    tasks = asyncio.all_tasks() if source is None else set(source.tasks)
+    if rest := {task for task in tasks if task is not me and not task.done()}:
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest)
+
+
+class RunningSource:
+    """One start of a source on the loop; `join` and `blocked_at` are as a `UserCall` has them.
+
+    Attributes:
+        tasks: What it has begun.
+        make_task: Makes its tasks, if it has said how.
+        tell: Told of errors that no one awaits, if it has said so.
+        executor: Runs what it has run in threads.
+    """
+
+    def __init__(self, loop: SourceLoop, stream_id: int, executor: Executor) -> None:
+        self.stream_id = stream_id
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self.make_task: Callable[..., Any] | None = None
+        self.tell: Callable[..., object] | None = None
+        self.executor = executor
+        self._loop = loop
+        self._over = threading.Event()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait at most `timeout_s` seconds for its end; return whether it has ended."""
+        return self._over.wait(0 if self._loop.is_current_thread() else timeout_s)
+
+    def blocked_at(self) -> str:
+        """Return where it stands now, for messages."""
+        if self._over.is_set():
+            return "(ended)"
+        if (stands := self._loop.stands(self)) is not None:
+            return stands
+        frames = [frame for task in list(self.tasks) for frame in task.get_stack()]
+        return ", and at ".join(dict.fromkeys(map(standing, frames))) or "a place that it awaits"
+
+    def run(self, work: Coroutine[Any, Any, Any], on_end: Callable[[Any], object]) -> None:
+        """Begin, on the loop and in the source's context."""
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            try:
+                on_end(task)
+            finally:
+                self.executor.shutdown(wait=False)
+                self._over.set()
+
+        asyncio.get_running_loop().create_task(work).add_done_callback(ended)
+
+
+class SourceLoop:
+    """One thread for the async sources of a process, which begins with the first of them.
+
+    `_lock` guards the sources and the beginning.
+
+    Args:
+        name: Of the process, such as ``slot-0``.
+        workers: The threads for what waits.
+    """
+
+    def __init__(self, name: str, workers: Workers) -> None:
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._loop: _Loop | None = None
+        self._thread = OwnedThread(self._run, f"sources-{name}", again=True)
+        self._sources: weakref.WeakSet[RunningSource] = weakref.WeakSet()
+        # Of the thread that looks: the turn that it saw, how often, and whether it is over.
+        self._turn: Any = None
+        self._looks = 0
+        self._is_over = False
+
+    def begin(
+        self, stream_id: int, work: Coroutine[Any, Any, Any], on_end: Callable[[Any], object]
+    ) -> RunningSource:
+        """Run a source on the loop, from any thread.
+
+        Args:
+            stream_id: Whose it is.
+            work: What to run.
+            on_end: Is given its task when that has ended, on the loop.
+        """
+        with self._lock:
+            if self._loop is None:
+                self._loop = _Loop()
+                self._thread.start()
+            to_thread = self.lane(f"receiver-{stream_id}-to-thread", stream_id, _TO_THREAD)
+            source = RunningSource(self, stream_id, to_thread)
+            self._sources.add(source)
+        context = contextvars.copy_context()
+        context.run(_source.set, source)
+        self._loop.call_soon_threadsafe(source.run, work, on_end, context=context)
+        return source
+
+    def lane(self, name: str, stream_id: int, width: int = 1) -> Lane:
+        """Return what calls functions of a source in threads, `width` at a time."""
+        return Lane(self._workers, name, stream_id, width)
+
+    def left(self, stream_id: int) -> list[str]:
+        """Name what has not ended of the sources of a stream."""
+        return [f"a coroutine at {one.blocked_at()}" for one in self._running(stream_id)]
+
+    def look(self) -> tuple[int, str] | None:
+        """Return who holds the loop while others need it, and why that is said; None: no one.
+
+        Called about once a second, by one thread. Looks are counted, not seconds: a machine that
+        stood still is no source's doing.
+        """
+        turn = self._turn_now()
+        if turn is None or turn is not self._turn or self._is_over:
+            self._turn, self._looks, self._is_over = turn, 0, False
+            if turn is not None and self._loop is not None:
+                self._loop.call_soon_threadsafe(self._next_turn)
+            return None
+        self._looks += 1
+        source = turn._context.get(_source)
+        if self._looks < _BLOCKED_LOOKS or source is None or len(self._running()) < 2:
+            return None
+        if (stands := self.stands(source)) is None:
+            return None
+        return source.stream_id, f"has held the event loop for {self._looks} s at {stands}"
+
+    def stands(self, source: RunningSource) -> str | None:
+        """Return where a source stands if it is its turn."""
+        turn = self._turn_now()
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        return standing(frame) if turn and frame and turn._context.get(_source) is source else None
+
+    def is_current_thread(self) -> bool:
+        """Tell whether the caller is on the loop."""
+        return threading.current_thread() is self._thread
+
+    def _running(self, stream_id: int | None = None) -> list[RunningSource]:
+        with self._lock:
+            sources = list(self._sources)
+        return [one for one in sources if stream_id in (None, one.stream_id) and not one.join(0)]
+
+    def _next_turn(self) -> None:
+        self._is_over = True
+
+    def _turn_now(self) -> Any:
+        """Return the callback that asyncio runs, or None."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        while frame is not None:
+            if frame.f_code is asyncio.Handle._run.__code__:
+                return frame.f_locals["self"]
+            frame = frame.f_back
+        return None
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        while True:
+            # A source may stop it, or raise what ends a process.
+            with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                self._loop.run_forever()
+
+
+class _Future(asyncio.Future[Any]):
+    """One that knows its source when it is collected, in whatever context that is."""
+
+    source: RunningSource | None = None
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """The loop, which keeps apart what its sources set of it."""
+
+    def create_future(self) -> _Future:
+        future = _Future(loop=self)
+        future.source = _source.get()
+        return future
+
+    def create_task(self, coro: Any, **others: Any) -> asyncio.Task[Any]:
+        source = _source.get()
+        if source is None or source.make_task is None:
+            task: asyncio.Task[Any] = super().create_task(coro, **others)
+        else:
+            task = source.make_task(self, coro, **others)
+        if source is not None:
+            source.tasks.add(task)
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        if (source := _source.get()) is not None:
+            source.make_task = factory
+
+    def set_exception_handler(self, handler: Any) -> None:
+        if (source := _source.get()) is not None:
+            source.tell = handler
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        source = _source.get()
+        if isinstance(future := context.get("future"), _Future):
+            source = future.source
+        elif (handle := context.get("handle")) is not None:
+            source = handle._context.get(_source)
+        if source is None or source.tell is None:
+            super().call_exception_handler(context)
+        else:
+            source.tell(self, context)
+
+    def set_default_executor(self, executor: Any) -> None:
+        if (source := _source.get()) is not None:
+            source.executor = executor
+
+    # Its types have names only since Python 3.11.
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
+        source = _source.get()
+        if executor is None and source is not None:
+            executor = source.executor
+        return super().run_in_executor(executor, func, *args)
