@@ -822,11 +822,12 @@ def sources(heard: Heard, once: Once, patched: pytest.MonkeyPatch, _: Path) -> N
     work.close()
 
 
-def workers(heard: Heard, *_: object) -> None:
+def workers(heard: Heard, *others: Any) -> None:
     from penstock.receiver.workers import Workers
 
     Workers("test").post(broken, "named", 3)
     heard.wait_for_hook("penstock-named")
+    slot_process(heard, *others)
 
 
 def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder: Path) -> None:
@@ -838,7 +839,7 @@ def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder
     try:
         launch = slot.SlotLaunch(0, "t", {3: make_launch(b"", tracker, folder, SETTINGS)}, [(3,)])
         process = slot._SlotProcess(launch, 1, [3], "", words=-1, keeper=0)
-        patched.setattr(slot, "run_receiver", lambda launch: None)
+        patched.setattr(slot, "receiver_steps", lambda launch: None)
         patched.setattr(process, "_tell_end", broken)
         process._start(3, "a")
         # It ends, and by that all that it runs.
@@ -906,7 +907,6 @@ PLACES: dict[str, Case | None] = {
     "receiver/pipeline.py:BlockPipeline.start": attempt_ends(
         "penstock.receiver.pipeline.BlockPipeline._push_loop", "penstock-push-3"
     ),
-    "receiver/slot.py:_SlotProcess._begin": slot_process,
     "receiver/source_loop.py:SourceLoop.__init__": sources,
     "receiver/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
         "penstock.receiver.supervisor.ReceiverSupervisor._open", "receiver 3"

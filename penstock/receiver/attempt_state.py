@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver.exit_report import ExitReport
 from penstock.receiver.storing import PositionOrderError, PositionTooLargeError, PositionTypeError
+from penstock.receiver.workers import Wake
 from penstock.wire.messages import Message
 
 
@@ -70,7 +71,7 @@ class AttemptState:
     """
 
     def __init__(self, stream_id: int) -> None:
-        self.wake = threading.Event()
+        self.wake = Wake()
         self.stopping = threading.Event()
         self.ended = threading.Event()
         self._stream_id = stream_id

@@ -27,6 +27,7 @@ class SharedThreads:
         connections: Runs their connections with the driver.
         releasing: Frees what the driver releases.
         reporting: Tells how their rates are used.
+        workers: Do what waits.
         sources: Runs their async sources; begins with the first one.
     """
 
@@ -34,7 +35,8 @@ class SharedThreads:
         self.connections = ClientLoop(f"receiver-{name}")
         self.releasing = EventLoop(f"release-{name}", _failed)
         self.reporting = EventLoop(f"rate-status-{name}", _failed)
-        self.sources = SourceLoop(name, Workers(name))
+        self.workers = Workers(name)
+        self.sources = SourceLoop(name, self.workers)
 
     def start(self) -> None:
         """Start them."""

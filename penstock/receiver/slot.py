@@ -23,12 +23,13 @@ Layout
 The Spark task is a *keeper* (`run_slot`): it has one thread, forks the processes, and watches
 them; no code of an author runs in it. A *slot process* (`_SlotProcess`) is connected to the
 tracker. It tells whose receivers it runs, is sent the attempts to start, runs each by
-`run_receiver` in a thread and says how it ended. The driver's half is `penstock.tracker._slots`,
+`receiver_steps` and says how it ended. The driver's half is `penstock.tracker._slots`,
 behind which nothing knows that receivers share a task.
 
-A receiver has two threads of ours there: its supervisor's, in which `run_receiver` runs, and one
-that moves its blocks (``one_thread`` of `penstock.receiver.block_generator`). The rest are for all
-receivers of the process (`penstock.receiver.shared_threads`), one for the code of async sources.
+A receiver has one thread of ours there, which moves its blocks (``one_thread`` of
+`penstock.receiver.block_generator`). The rest are for all receivers of the process
+(`penstock.receiver.shared_threads`): one for the code of async sources, and those for what waits,
+of which a supervisor has one while it starts, stops or restarts its receiver.
 
 Life of a slot process: forked with its streams → registered, with what the process before it died
 of, whose attempts fail by that → attempts, one at a time for each stream → told to end when none of
@@ -51,7 +52,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -63,9 +64,9 @@ from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.shared_threads import SharedThreads
 from penstock.receiver.source_loop import running_stream
 from penstock.receiver.supervisor import ReceiverSupervisor
-from penstock.receiver.task import LOOK_S, run_receiver
-from penstock.receiver.user_calls import is_ours, mark, mark_new_threads, stream_of
-from penstock.threads import OwnedThread
+from penstock.receiver.task import LOOK_S, receiver_steps
+from penstock.receiver.user_calls import is_ours, mark_new_threads, stream_of
+from penstock.receiver.workers import Wake, run_steps
 from penstock.wal import has_used_objects, is_on_hdfs
 from penstock.wire import AskTimeoutError, Client, WireError
 from penstock.wire.messages import (
@@ -277,7 +278,7 @@ def _say(words: int, word: str, stream: int = -1, text: str = "") -> None:
 
 
 class _SlotProcess:
-    """Runs the attempts that it is sent, each in a thread, beside one another.
+    """Runs the attempts that it is sent, beside one another.
 
     `_lock` guards the streams and what runs.
 
@@ -381,15 +382,20 @@ class _SlotProcess:
                 return
             self._attempts[stream_id] = attempt
             self._running[attempt] = stream_id, None
-        self._begin(
-            stream_id, partial(self._run_attempt, stream_id, attempt), f"supervisor-{stream_id}"
+        run_steps(
+            self._run_attempt(stream_id, attempt),
+            lambda step: self._do(stream_id, step, f"supervisor-{stream_id}"),
         )
 
-    def _begin(self, stream_id: int, work: Callable[[], None], name: str) -> None:
-        thread = OwnedThread(work, name, on_error=self._fail)
-        mark(thread, stream_id)
+    def _do(self, stream_id: int, work: Callable[[], object], name: str) -> None:
+        def do() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - it ends the process
+                self._fail(error)
+
         try:
-            thread.start()
+            self._threads.workers.post(do, name, stream_id)
         except RuntimeError as error:
             self._fail(error)
 
@@ -398,7 +404,7 @@ class _SlotProcess:
         self.failure = error
         self._over.set()
 
-    def _run_attempt(self, stream_id: int, attempt: str) -> None:
+    def _run_attempt(self, stream_id: int, attempt: str) -> Iterator[Wake]:
         error = ""
         try:
             with contextlib.ExitStack() as stack, contextlib.ExitStack() as starting:
@@ -418,7 +424,7 @@ class _SlotProcess:
                         self._running[attempt] = stream_id, supervisor
                     starting.enter_context(self._starting)
 
-                run_receiver(launch, on_registered=starting.close, watch=watch)
+                yield from receiver_steps(launch, on_registered=starting.close, watch=watch)
         except BaseException:  # noqa: BLE001 - the driver hears of it
             error = traceback.format_exc()[-_TEXT_LIMIT:]
         with self._lock:
@@ -440,7 +446,7 @@ class _SlotProcess:
             report = supervisor.give_up()
             error = str(ReceiverFailedError(stream_id, report.kind, report.message))
             end = partial(self._end, stream_id, attempt, error)
-            self._begin(stream_id, end, f"given-up-{stream_id}")
+            self._do(stream_id, end, f"given-up-{stream_id}")
 
     def _end(self, stream_id: int, attempt: str, error: str) -> None:
         """Tell how an attempt has ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
@@ -40,6 +40,7 @@ from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
+from penstock.receiver.workers import Wake
 from penstock.threads import OwnedThread
 from penstock.wal import LogFullError, is_on_objects
 from penstock.wire.messages import (
@@ -81,12 +82,13 @@ _OUT_OF_REACH = (ExitKind.LOST, ExitKind.REFUSED)
 class ReceiverSupervisor:
     """Runs a receiver: registers it, starts and stops it, stores what it gives, tells the driver.
 
-    One thread of its own (``penstock-supervisor-<streamId>``) does everything that takes time, in
-    order; anyone who calls `stop`, `restart` or `report_error` only leaves a request, so these may
-    be called from any thread, the receiver's own among them. `onStart` and `onStop` run in
-    threads of their own and are waited for with a bound. What the driver releases goes in another
-    thread (``penstock-release-<streamId>``): a stop, too, may wait for memory. That one, and the
-    one that reports (``penstock-rate-status-<streamId>``), it may share with others.
+    One thread, ``penstock-supervisor-<streamId>``, does everything that takes time, in order; its
+    own, or where receivers share a process one that it has while there is work (`steps`). Anyone
+    who calls `stop`, `restart` or `report_error` only leaves a request, so these may be called from
+    any thread, the receiver's own among them. `onStart` and `onStop` run in threads of their own
+    and are waited for with a bound. What the driver releases goes in another thread
+    (``penstock-release-<streamId>``): a stop, too, may wait for memory. That one, and the one that
+    reports (``penstock-rate-status-<streamId>``), it may share with others.
 
     The order of a stop is what I10 needs: what was stored with an acknowledgement is made durable
     and acknowledged while its source is open, the state changes, `onStop` runs while `store` still
@@ -161,11 +163,6 @@ class ReceiverSupervisor:
     def start(self) -> None:
         """Begin. Returns at once; what goes wrong is in the `ExitReport`."""
         self._thread.start()
-
-    def run(self) -> ExitReport:
-        """Run in the caller's thread, in place of `start`; return how it ended."""
-        self._thread = threading.current_thread()
-        return self._run()
 
     def await_stop(self, timeout_s: float) -> bool:
         """Wait until the attempt is to end, or has; return whether it is."""
@@ -299,13 +296,25 @@ class ReceiverSupervisor:
 
     # -- the supervisor's thread -----------------------------------------------------------------
 
-    def _run(self) -> ExitReport:
+    def _run(self) -> None:
+        for wake in self.steps():
+            self._clock.wait(wake, IDLE_S)
+
+    def steps(self) -> Generator[Wake, None, ExitReport]:
+        """Run in the threads that ask for the next step, one at a time, in place of `start`.
+
+        Yields where there is nothing to do, what is set when there is; returns how it ended.
+        """
+        self._thread = threading.current_thread()
         try:
             self._open()
             if self._register():
                 self._start_receiver()
-                while self._wait_for(lambda: self._attempt.restart is not None):
-                    if not self._restart_receiver():
+                while self._wait_for(lambda: True):
+                    if self._attempt.restart is None:
+                        yield self._attempt.wake
+                        self._thread = threading.current_thread()
+                    elif not self._restart_receiver():
                         break
         except BaseException as error:  # noqa: BLE001 - the driver hears of it, all is closed
             self._fail(f"Error starting receiver {self.stream_id}", error)

@@ -15,7 +15,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from penstock.blockstore import launch as block_server
@@ -26,6 +26,7 @@ from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.tracker_client import TrackerClient
 from penstock.receiver.user_calls import UncaughtErrors
+from penstock.receiver.workers import Wake
 from penstock.wire.messages import RegisterReceiver
 
 LOCAL_EXECUTOR = "driver"
@@ -159,18 +160,12 @@ def run_receiver(
     launch: ReceiverLaunch,
     *,
     ensure_block_server: Callable[[ReceiverLaunch], None] = start_block_server,
-    on_registered: Callable[[], None] = lambda: None,
-    watch: Callable[[ReceiverSupervisor], None] | None = None,
 ) -> None:
     """Run one attempt of a receiver until it ends.
 
     Args:
         launch: What to run.
         ensure_block_server: Makes sure that this host's block server runs.
-        on_registered: Called when the driver has answered a registration.
-        watch: Takes the attempt, and gives it up if it hangs when it is to end; then it needs no
-            second thread for that. None: this is seen to here, and that it does not outlive its
-            executor.
 
     Returns when the receiver has ended for good: stopped by the driver, its source ended, refused
     by the driver (which is stopping or has a newer attempt), or it can never be started (then the
@@ -179,26 +174,62 @@ def run_receiver(
     Raises:
         ReceiverFailedError: It ended otherwise; the driver starts another attempt.
     """
+    supervisor = _supervisor(launch, ensure_block_server)
+    if supervisor is not None:
+        with UncaughtErrors(supervisor.thread_died, launch.stream_id):
+            exit_report = _await_end(supervisor)
+        _take_note(launch, exit_report)
+
+
+def receiver_steps(
+    launch: ReceiverLaunch,
+    *,
+    on_registered: Callable[[], None],
+    watch: Callable[[ReceiverSupervisor], None],
+    ensure_block_server: Callable[[ReceiverLaunch], None] = start_block_server,
+) -> Iterator[Wake]:
+    """Do the same in steps, for `penstock.receiver.workers.run_steps`.
+
+    Args:
+        launch: What to run.
+        on_registered: Called when the driver has answered a registration.
+        watch: Takes the attempt, and gives it up if it hangs when it is to end.
+        ensure_block_server: Makes sure that this host's block server runs.
+
+    Raises:
+        ReceiverFailedError: As `run_receiver`.
+    """
+    supervisor = _supervisor(launch, ensure_block_server, on_registered)
+    if supervisor is not None:
+        with UncaughtErrors(supervisor.thread_died, launch.stream_id):
+            watch(supervisor)
+            exit_report = yield from supervisor.steps()
+        _take_note(launch, exit_report)
+
+
+def _supervisor(
+    launch: ReceiverLaunch,
+    ensure_block_server: Callable[[ReceiverLaunch], None],
+    on_registered: Callable[[], None] = lambda: None,
+) -> ReceiverSupervisor | None:
+    """Make the supervisor; None: the receiver cannot be made, and the driver was told."""
     executor = executor_id()
     host = host_name(executor, launch.executor_hosts)
     try:
         receiver = _unpickle(launch)
     except Exception as error:  # noqa: BLE001 - the author's code; it is told to the driver
         _report_permanent(launch, host, executor, error)
-        return
-    supervisor = ReceiverSupervisor(
+        return None
+    return ReceiverSupervisor(
         receiver,
         _registration(launch, receiver._receiver_type(), host, executor),
         launch,
         lambda: ensure_block_server(launch),
         on_registered,
     )
-    with UncaughtErrors(supervisor.thread_died, launch.stream_id):
-        if watch is None:
-            exit_report = _await_end(supervisor)
-        else:
-            watch(supervisor)
-            exit_report = supervisor.run()
+
+
+def _take_note(launch: ReceiverLaunch, exit_report: ExitReport) -> None:
     logger.info("receiver %d %s: %s", launch.stream_id, exit_report.kind.value, exit_report.message)
     if not exit_report.kind.is_for_good:
         raise ReceiverFailedError(

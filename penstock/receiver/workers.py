@@ -1,10 +1,13 @@
-"""`Workers`: threads for what may wait, which the receivers of a process share."""
+"""`Workers`: threads for what may wait, which the receivers of a process share.
+
+`run_steps` runs there what yields where it waits, so that it has no thread meanwhile.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any
@@ -114,3 +117,43 @@ class Lane(Executor):
                 except BaseException as error:  # noqa: BLE001 - it is raised where it is awaited
                     future.set_exception(error)
             del future, call
+
+
+class Wake(threading.Event):
+    """An event that may have something called once it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calling = threading.Lock()
+        self._call: Callable[[], object] | None = None
+
+    def set(self) -> None:
+        """Set it; from any thread."""
+        with self._calling:
+            super().set()
+            call, self._call = self._call, None
+        if call is not None:
+            call()
+
+    def then(self, call: Callable[[], object]) -> bool:
+        """Have `call` called once when it is set; False, and nothing is called: it is."""
+        with self._calling:
+            if not self.is_set():
+                self._call = call
+            return self._call is not None
+
+
+def run_steps(steps: Iterator[Wake], post: Callable[[Callable[[], object]], object]) -> None:
+    """Run to its end what yields that for which it waits.
+
+    Args:
+        steps: It; one thread at a time runs it.
+        post: Has something done in a thread.
+    """
+
+    def go_on() -> None:
+        for wake in steps:
+            if wake.then(lambda: post(go_on)):
+                return
+
+    post(go_on)

@@ -22,6 +22,7 @@ from pyspark import StorageLevel
 from penstock.receiver import ReceiverLaunch
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.slot import SlotLaunch, _how, _SlotProcess, run_slot
+from penstock.receiver.workers import Wake
 from penstock.testing.driver import read_back
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
@@ -227,7 +228,7 @@ class Slot:
             "import pathlib, pickle, sys\n"
             "from penstock.receiver import slot, task\n"
             "task.start_block_server = lambda launch: None\n"
-            "task.run_receiver.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
+            "task.receiver_steps.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
             "slot._SHORT_LIFE_S = slot._LEFT_S = 0.2\n"
             "slot.run_slot(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))\n"
         )
@@ -308,34 +309,24 @@ def test_a_receiver_fails_and_starts_again_alone(slot: MakeSlot, tracker: SlotTr
     assert shared.registered(1) == [RegisterSlot(5, "t" * 32, 1, (0, 1, 2))]
 
 
-def test_a_receiver_has_two_threads_of_ours_and_the_rest_are_for_all(
-    slot: MakeSlot, tracker: SlotTracker
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("Names", ["author"] * 5), ("Named", ["penstock-sources-slot-5"])],
+    ids=["in a thread", "on the loop"],
+)
+def test_a_receiver_has_one_thread_of_ours_and_the_rest_are_for_all(
+    slot: MakeSlot, tracker: SlotTracker, kind: str, more: list[str]
 ) -> None:
-    shared = slot(*["Names"] * 5)
+    shared = slot(*[kind] * 5)
     shared.start(tracker.process(1), *range(5))
-    expected = ["MainThread", *["author"] * 5]
+    expected = ["MainThread", *(f"penstock-move-{one}" for one in range(5)), *more]
     expected += [f"penstock-{name}-slot-5" for name in ("receiver", "release", "rate-status")]
-    expected += [f"penstock-{name}-{one}" for name in ("supervisor", "move") for one in range(5)]
-    tracker.wait_for(
-        lambda: any(
-            sorted(one.message.split()) == sorted(expected) for one in tracker.of(ReportError)
-        )
-    )
-
-
-def test_receivers_on_the_loop_that_rest_have_no_thread_for_what_they_do(
-    slot: MakeSlot, tracker: SlotTracker
-) -> None:
-    shared = slot(*["Named"] * 5)
-    shared.start(tracker.process(1), *range(5))
-    names = ("receiver", "release", "rate-status", "sources")
-    expected = ["MainThread", *(f"penstock-{name}-slot-5" for name in names)]
-    expected += [f"penstock-{name}-{one}" for name in ("supervisor", "move") for one in range(5)]
 
     def are_all(told: ReportError) -> bool:
-        # Beside them there are those that have stored a record, for some seconds.
-        others = Counter(told.message.split()) - Counter(expected)
-        return not others.keys() - {"penstock-worker-slot-5"} and others.total() <= 5
+        # Beside them there are those that have started the receivers, for some seconds.
+        found = Counter(told.message.split())
+        others = found - Counter(expected)
+        return not Counter(expected) - found and others.keys() == {"penstock-worker-slot-5"}
 
     tracker.wait_for(lambda: any(are_all(one) for one in tracker.of(ReportError)))
 
@@ -448,12 +439,16 @@ def test_an_attempt_that_hangs_at_its_end_is_given_up_and_told_once(
         def give_up(self) -> ExitReport:
             return ExitReport(ExitKind.FAILED, "it hangs")
 
-    def run(launch: ReceiverLaunch, *, watch: Any, on_registered: Callable[[], None]) -> None:
+    def run(
+        launch: ReceiverLaunch, *, watch: Any, on_registered: Callable[[], None]
+    ) -> Iterator[Wake]:
         watch(Hanging())
         begun.set()
         assert goes_on.wait(WAIT_S)
+        return iter(())
 
-    monkeypatch.setattr("penstock.receiver.slot.run_receiver", run)
+    monkeypatch.setattr("penstock.receiver.workers._IDLE_S", 0.1)
+    monkeypatch.setattr("penstock.receiver.slot.receiver_steps", run)
     monkeypatch.setattr(process, "_tell_end", told.put)
     process._start(3, "a")
     assert begun.wait(WAIT_S)
