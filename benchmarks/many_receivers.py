@@ -6,7 +6,8 @@ processes of this host. Each stores numbered records; batches see to it that eve
 once, in order. It prints the time until all receivers are registered, and, of the batches after
 that, processor time and memory by kind of process, and the writes that were forced to the disk
 that has the log, by whomever. ``--cycles`` starts and stops the program as often in one
-SparkContext, and prints what was there before the first and is after each.
+SparkContext, and prints what was there before the first and is after each. It gives up after
+``--bound`` seconds, or on SIGTERM, and removes its processes and folders.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import tempfile
 import threading
 import time
@@ -247,9 +249,17 @@ def main() -> None:
     parser.add_argument("--block-ms", type=int, default=5000)
     parser.add_argument("--batches", type=int, default=6, help="that are looked at")
     parser.add_argument("--cycles", type=int, default=1)
+    parser.add_argument("--bound", type=int, default=1800, help="seconds that it takes at most")
     parser.add_argument("--no-log", action="store_true", help="nothing is forced to the disk")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()
+
+    def give_up(number: int, _: object) -> None:
+        raise TimeoutError(f"{signal.Signals(number).name}: given up, {options.bound} s at most")
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.signal(signal.SIGTERM, give_up)
+    signal.alarm(options.bound)
     for name, value in describe(tempfile.gettempdir()).items():
         print(f"{name}: {value}")
     with (
