@@ -75,6 +75,7 @@ class Published(NamedTuple):
         properties: Those of MQTT 5, if it has any.
         payload: What it holds.
         came_us: When it came, in microseconds since the epoch.
+        size: The bytes of its packet, with topic and properties.
     """
 
     topic: bytes
@@ -85,6 +86,7 @@ class Published(NamedTuple):
     properties: Properties | None
     payload: bytes
     came_us: int
+    size: int
 
 
 class MqttClient(mqtt.Client):
@@ -263,7 +265,9 @@ class MqttClient(mqtt.Client):
             at += size
         is_again, is_retained = bool(command & 8), bool(command & 1)
         payload, came_us = bytes(packet[at:]), time.time_ns() // 1000
-        return Published(topic, qos, number, is_again, is_retained, properties, payload, came_us)
+        return Published(
+            topic, qos, number, is_again, is_retained, properties, payload, came_us, len(packet)
+        )
 
     def _send_pubrec(self, mid: int) -> MQTTErrorCode:
         return MQTTErrorCode.MQTT_ERR_SUCCESS

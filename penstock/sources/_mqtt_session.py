@@ -50,7 +50,7 @@ class _Item(NamedTuple):
 
     @property
     def size(self) -> int:
-        return 0 if self.message is None else len(self.message.payload)
+        return 0 if self.message is None else self.message.size
 
 
 _NEW_SESSION = _Item(None, 0, 0)

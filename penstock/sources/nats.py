@@ -391,8 +391,8 @@ class NatsReceiver(LoopReceiver):
                     left -= 1
                     found = taken.take(message)
                     if found is not None:
-                        batches.add(found, len(found.payload))
-                        count, size = count + 1, size + len(found.payload)
+                        batches.add(found, found.size)
+                        count, size = count + 1, size + found.size
                         self._lag = found.pending
                 elif message.subject == f"{inbox}.{number}" and message.headers:
                     self._look_at_status(message.headers, is_fruitless=left == wanted)
@@ -471,6 +471,11 @@ class _Message(NamedTuple):
     subject: str
     sent_headers: _Headers | None
     payload: bytes
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it has in memory."""
+        return len(self.payload) + (0 if self.sent_headers is None else len(self.sent_headers.sent))
 
     @property
     def headers(self) -> list[tuple[str, str]]:

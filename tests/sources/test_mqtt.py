@@ -331,6 +331,8 @@ def test_text_that_a_broker_did_not_look_at_costs_no_connection() -> None:
     assert found.payload == b"payload"
     assert found.properties.UserProperty == [("\ufffd", "a\0")]
     assert found.properties.ContentType == "\ufffd"
+    # What is in hand is bounded by all of it.
+    assert found.size == len(packet)
     longer = bytearray(packet.replace(b"\x03\0\1\xfe", b"\x03\0\2\xfe"))
     with pytest.raises(ValueError, match="longer than all of them"):
         client._published(0x30, longer)

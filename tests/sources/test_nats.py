@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import NotFoundError
 
+from penstock.sources import _on_loop, nats
 from penstock.sources.formats import JsonFormat
 from penstock.sources.nats import NatsReceiver, _new_client, _Numbers
 from penstock.testing import run_receiver
@@ -277,6 +278,37 @@ def test_a_server_without_jetstream_is_told_from_one_that_is_away(server: NatsSe
     receiver = NatsReceiver(server.address, "s", "c", domain="elsewhere")
     with run_receiver(receiver, settings=QUICK) as running:
         running.wait_for_error("JetStream is not enabled there, or not for this account")
+
+
+@pytest.mark.parametrize("is_header", [True, False])
+def test_no_more_is_taken_than_there_is_room_for_in_memory(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, is_header: bool
+) -> None:
+    """Headers have bytes, too; in the log are two blocks, and two are in the queue."""
+    monkeypatch.setattr(_on_loop, "_IN_HAND_BYTES", 1 << 18)
+    monkeypatch.setattr(nats, "_READ_BYTES", 1 << 18)
+    large = "x" * 50_000
+    if is_header:
+        send(server, *[b""] * 400, headers={"large": large})
+    else:
+        send(server, *[large.encode()] * 400)
+    narrow = {
+        **QUICK,
+        "spark.streaming.blockQueueSize": "2",
+        "spark.penstock.block.maxSize": "256k",
+        "spark.penstock.memory.size": "1m",
+    }
+    config = ConsumerConfig(durable_name="c", ack_policy=AckPolicy.EXPLICIT, ack_wait=30)
+    server.do(lambda js: js.add_consumer("s", config))
+    with run_receiver(reader(server, columns=True), settings=narrow) as running:
+        running.hold()
+        seen = 0
+        while (taken := info(server).num_ack_pending) > seen or not seen:
+            seen = taken
+            time.sleep(0.5)
+        assert seen < 200
+        running.go_on()
+        running.wait_for_records(400)
 
 
 def test_subjects_and_headers_that_are_no_text_stop_nothing(server: NatsServer) -> None:
