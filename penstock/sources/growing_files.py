@@ -218,6 +218,9 @@ class _Reading:
             paths = set(map(os.path.normpath, glob.iglob(pattern, recursive=True)))
             if not paths:
                 self._tell(pattern, f"No file matches {pattern} yet; it is looked for each second")
+            elif all(map(os.path.isdir, paths)):
+                told = f"{pattern} matches folders only: to read files in them, add /* to it"
+                self._tell(pattern, told)
             found |= paths
         self._paths = sorted(found)
 

@@ -669,6 +669,12 @@ def test_a_pattern_that_no_file_matches_is_told(folder: Path) -> None:
         assert len(running.errors) == 1
 
 
+def test_a_pattern_that_only_folders_match_is_told(folder: Path) -> None:
+    (folder / "logs").mkdir()
+    with reading(f"{folder}/logs/") as running:
+        running.wait_for_error(f"{folder}/logs/ matches folders only: to read files in them")
+
+
 def test_blocks_that_are_small_take_what_fits(folder: Path) -> None:
     append(folder / "app.log", *lines(0, 5000))
     settings = {"spark.penstock.block.maxSize": "100k", "spark.penstock.memory.size": "2m"}
