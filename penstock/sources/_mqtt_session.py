@@ -6,10 +6,9 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sources._client_session import ClientSession, ConnectionFailedError
@@ -57,6 +56,34 @@ _NEW_SESSION = _Item(None, 0, 0)
 """From here on, numbers of packets mean other messages than before."""
 _SUBSCRIBED = _Item(None, 0, 0)
 """The position has other topics from here on."""
+
+
+def ranges_of(numbers: Iterable[int]) -> list[int]:
+    """Return numbers as a position has them: ``3, -6, 9`` are 3 to 6, and 9; the last ones of many.
+
+    A broker that counts gives ranges. mosquitto (2.0.11) may give tens of thousands of messages
+    without a PUBREL, far beyond the bound that it is told, while others publish and after a hold.
+    """
+    found: list[int] = []
+    last = 0
+    for number in numbers:
+        if number != last + 1 or not found:
+            found.append(number)
+        elif found[-1] < 0:
+            found[-1] = -number
+        else:
+            found.append(-number)
+        last = number
+    del found[:-MOST_UNRELEASED]
+    return [abs(found[0]), *found[1:]] if found else []
+
+
+def numbers_of(position: Mapping[str, Any]) -> list[int]:
+    """Return the numbers that `ranges_of` has put into a position."""
+    found: list[int] = []
+    for number in position.get("unreleased", []):
+        found += [number] if number > 0 else range(found[-1] + 1, 1 - number)
+    return found
 
 
 class Released:
@@ -111,13 +138,13 @@ class MqttSession(ClientSession[_Item]):
         self._had_session = bool(position)
         # Messages of QoS 1 without an acknowledgement, and those of QoS 2 that are not released;
         # with hashes of the latter, as far as this process got them.
-        self._held: dict[int, int | None] = dict.fromkeys(position.get("unreleased", []))
+        self._held: dict[int, int | None] = dict.fromkeys(numbers_of(position))
         self._released = Released()
         self._in_hand = self._bytes_in_hand = 0
         self._last: tuple[Any, set[int]] = (None, set())
         self._reported: set[str] = set()
         # Of the thread that stores.
-        self._unreleased: dict[int, None] = dict.fromkeys(position.get("unreleased", []))
+        self._unreleased: dict[int, None] = dict.fromkeys(numbers_of(position))
         self._position: Any = receiver.lastPosition
         # Of all threads.
         self._durable: deque[list[_Item]] = deque()
@@ -320,8 +347,7 @@ class MqttSession(ClientSession[_Item]):
                 unreleased.pop(item.number, None)
             elif item is _NEW_SESSION:
                 unreleased.clear()
-        numbers = list(islice(unreleased, max(0, len(unreleased) - MOST_UNRELEASED), None))
-        position = {"topics": self._topics, "qos": self._qos, "unreleased": numbers}
+        position = {"topics": self._topics, "qos": self._qos, "unreleased": ranges_of(unreleased)}
         given = None if position == self._position or not self._options.qos else position
         found = [item.message for item in messages if item.message is not None]
         durable = partial(self._note_durable, messages)

@@ -167,7 +167,9 @@ class ServerSentEventsReceiver(LoopReceiver):
                 events = list(parser.feed(chunk))
                 if events or parser.last_id != before:
                     taken = _Taken(events, parser.last_id, datetime.now(timezone.utc))
-                    if batches.add(taken, sum(len(event.data) + len(event.kind) for event in events)):
+                    if batches.add(
+                        taken, sum(len(event.data) + len(event.kind) for event in events)
+                    ):
                         await batches.room()
             # One that ends behind an event is a server that answers so, and is asked again.
             if is_empty and time.monotonic() < began_s + _STEADY_S:

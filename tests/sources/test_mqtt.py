@@ -18,7 +18,7 @@ from paho.mqtt.properties import Properties
 
 from penstock.sources import _mqtt_session
 from penstock.sources._mqtt_client import MqttClient
-from penstock.sources._mqtt_session import MqttSession, Released
+from penstock.sources._mqtt_session import MqttSession, Released, numbers_of, ranges_of
 from penstock.sources.formats import JsonFormat
 from penstock.sources.mqtt import MqttReceiver
 from penstock.testing import RunningReceiver, run_receiver
@@ -320,6 +320,30 @@ def test_a_byte_order_mark_in_a_property_is_a_character(broker: Mosquitto, colum
         assert found["contentType"] == "\ufefftext/plain"
     else:
         assert found == b"payload"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "in_position"),
+    [
+        ([], []),
+        ([1], [1]),
+        ([1, 2], [1, -2]),
+        ([7, 3, 4, 5, 9, 8, 65535, 1, 2, 3000], [7, 3, -5, 9, 8, 65535, 1, -2, 3000]),
+        (list(range(1, 65536)), [1, -65535]),
+    ],
+)
+def test_numbers_that_are_not_released_are_ranges_in_the_position(
+    numbers: list[int], in_position: list[int]
+) -> None:
+    assert ranges_of(numbers) == in_position
+    assert numbers_of({"unreleased": in_position}) == numbers
+
+
+def test_of_too_many_ranges_the_last_ones_are_kept() -> None:
+    ranges = ranges_of([2, 3, *range(5, 20_000, 2)])
+    assert len(ranges) == 4000
+    assert numbers_of({"unreleased": ranges}) == list(range(12_001, 20_000, 2))
+    assert ranges_of([2, 3, *range(5, 8002, 2)]) == [3, *range(5, 8002, 2)]
 
 
 def test_text_that_a_broker_did_not_look_at_costs_no_connection() -> None:
