@@ -464,7 +464,7 @@ def test_bytes_that_are_not_durable_are_bounded_as_messages_are(
         take(session, item)
         in_hand.append(session._bytes_in_hand)
 
-    monkeypatch.setattr(_mqtt_session, "_MOST_BYTES", 500)
+    monkeypatch.setattr(_mqtt_session, "_MOST_BYTES", 5 * 0x6A)  # of five packets
     monkeypatch.setattr(MqttSession, "_pass", noting)
     with socket.create_server(("127.0.0.1", 0)) as server:
         receiver = MqttReceiver(f"mqtt://127.0.0.1:{server.getsockname()[1]}", "a", client_id="c")
@@ -476,7 +476,7 @@ def test_bytes_that_are_not_durable_are_bounded_as_messages_are(
                 wait_until(lambda: len(in_hand) >= 5)
                 running.go_on()
                 assert running.wait_for_records(20) == [100 * b"x"] * 20
-    assert max(in_hand) == 500
+    assert max(in_hand) == 5 * 0x6A
 
 
 def test_a_number_of_a_lost_session_is_another_message_in_the_next_one() -> None:
