@@ -36,6 +36,8 @@ _AS_THEY_ARE = {20, 21, 23, 26, 114, 3802}
 _NUMBERS = {700, 701, 1700}
 """May be NaN or infinite."""
 _TIMESTAMP, _TIMESTAMPTZ = 1114, 1184
+_SPARE = 8
+"""Bytes behind the last row, which a short one is read with."""
 _IN_JSON = r'[\x00-\x1f"\\]'
 
 
@@ -262,8 +264,7 @@ class _Rows:
             return
         lengths = np.fromiter(map(len, messages), np.int64, len(messages))
         ends = np.cumsum(lengths)
-        # What follows the last row is read with it where that is short, and not used.
-        self._data = b"".join([*messages, bytes(8)])
+        self._data = b"".join([*messages, bytes(_SPARE)])
         self._bytes = np.frombuffer(self._data, np.uint8)
         at = ends - lengths + HEADER + 6
         if head[5:6] in (b"K", b"O"):
@@ -323,7 +324,7 @@ class _Rows:
                 size = size << 8 | data[at + byte]
             begin = at + np.where(has_value, 5, 1)
             at = begin + np.where(has_value, size, 0)
-            if at[-1] > len(data):
+            if (at > len(data) - _SPARE).any():
                 raise PostgresSourceError("a value is longer than its message")
             # The values and what lies between them are one array without a copy.
             offsets = np.stack([begin, at], axis=1).ravel().astype(np.int32)

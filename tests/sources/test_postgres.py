@@ -23,7 +23,13 @@ import pytest
 
 from penstock.receiver import RecordTooLargeError
 from penstock.receiver.base import ForeignPositionError
-from penstock.sources._pgoutput import HEADER, Changes
+from penstock.sources._pgoutput import (
+    HEADER,
+    Changes,
+    PostgresSourceError,
+    Relation,
+    Transaction,
+)
 from penstock.sources.formats import JsonFormat
 from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver, _Coming, _Confirmed
 from penstock.testing import crash_test, run_receiver
@@ -486,6 +492,20 @@ def test_a_place_is_confirmed_when_all_that_is_stored_before_it_is_durable() -> 
     confirmed.stored()
     confirmed.durable(60)
     assert confirmed.lsn == 100
+
+
+@pytest.mark.parametrize("size", [4, 50, 1 << 30, (1 << 31) - 100, (1 << 32) - 1])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_value_that_says_it_is_longer_than_its_message_is_refused(size: int, last: bool) -> None:
+    """Whatever came between: what lies behind in memory is not read."""
+    changes = Changes(pa.string())
+    changes.describe(Relation(1, "public", "t", ("a",), (25,), (False,)))
+    head = bytes(HEADER) + struct.pack(">cIcHc", b"I", 1, b"N", 1, b"t")
+    rows = [head + struct.pack(">I", each) + b"abc" for each in ((3, size) if last else (size, 3))]
+    for place, row in enumerate(rows, 1):
+        changes.add(row, Transaction(1, 1, 1), place)
+    with pytest.raises(PostgresSourceError, match=r"longer than its message|another length"):
+        changes.take()
 
 
 def test_what_is_halved_has_its_own_places_and_confirms_the_end_when_all_is_durable() -> None:
