@@ -356,13 +356,12 @@ def _check_names(names: set[str], schema: pa.Schema) -> None:
 def _column_of(records: Sequence[dict[str, Any]], wanted: pa.Field) -> pa.Array:
     values = [record.get(wanted.name) for record in records]
     try:
-        column = pa.array(values, wanted.type)
         check_kept(values, wanted.type, is_declared=True)
+        return pa.array(values, wanted.type)
     except MemoryError:
         raise
     except Exception as error:
         raise ValueError(f"column {wanted.name} ({wanted.type}): {error}") from error
-    return column
 
 
 def _converted(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -27,6 +27,7 @@ is 1.0 in those of floats."""
 _BOOL = (bool, np.bool_)
 _EDGES = (1, 9999)
 """The first and the last year of Python's times."""
+_MOST_DIGITS = 76
 _FRACTIONS = (float, np.floating, Decimal)
 """No counts of a column's unit: they are likely seconds, as of ``time.time()``."""
 _Changes = Callable[[Any], bool]
@@ -39,7 +40,7 @@ def check_kept(
     is_declared: bool = False,
     leaves_out: bool = False,
 ) -> None:
-    """Refuse values that Arrow would change in a column, which it makes of them otherwise.
+    """Refuse values that Arrow would change in a column, which is made of them then.
 
     Args:
         values: What the column is made of; None is null.
@@ -229,6 +230,8 @@ def _changes_declared(kind: pa.DataType) -> _Changes | None:
         return lambda value: isinstance(value, _FRACTIONS) or _is_outside(value)
     if types.is_duration(kind):
         return lambda value: isinstance(value, _FRACTIONS)
+    if types.is_decimal(kind):
+        return _is_too_fine
     return None
 
 
@@ -256,6 +259,12 @@ def _is_too_large(value: float, of_kind: Any) -> bool:
     """Tell whether a float becomes infinite; one next to the largest has the largest's own text."""
     with np.errstate(over="ignore"):
         return bool(np.isinf(of_kind(value)))
+
+
+def _is_too_fine(value: Any) -> bool:
+    """Tell whether a `Decimal` has more digits than Arrow's longest: of 1e-77 it crashes."""
+    exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
+    return isinstance(exponent, int) and exponent < -_MOST_DIGITS
 
 
 def _is_outside(value: Any) -> bool:

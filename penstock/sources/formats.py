@@ -34,7 +34,10 @@ from penstock.receiver.short_forms import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException)
+_UNREADABLE = (
+    *(ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException),
+    *(AttributeError, LookupError),  # of what is of another shape than its type
+)
 
 _JSON_TYPES: tuple[tuple[Callable[[pa.DataType], bool], Any], ...] = (
     (types.is_timestamp, datetime),
@@ -179,9 +182,8 @@ class ValueFormat(ABC):
 
     def _column(self, values: list[Any]) -> pa.Array:
         """Return values as a column, which keeps them as they are, or raise."""
-        column = pa.array(values, self.type)
         check_kept(values, self.type, is_declared=True, leaves_out=True)
-        return column
+        return pa.array(values, self.type)
 
 
 class JsonFormat(ValueFormat):
