@@ -81,3 +81,12 @@ def test_what_is_too_large_is_cut_and_what_follows_is_not(whole: bytes) -> None:
 )
 def test_the_ends_of_chunks_change_nothing(parts: list[bytes]) -> None:
     assert parsed(*parts) == parsed(b"".join(parts))
+
+
+def test_of_a_line_without_an_end_no_more_is_kept_than_an_event_may_have() -> None:
+    parser = EventStreamParser(10)
+    for _ in range(1000):
+        assert list(parser.feed(b"data: " + 100 * b"x")) == []
+    assert sum(map(len, parser._line)) < 300
+    (event,) = parser.feed(b"\n\n")
+    assert (event.data, event.is_cut) == (10 * b"x", True)
