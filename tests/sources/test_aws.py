@@ -7,13 +7,14 @@ import socketserver
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from penstock.sources._aws import Account, AwsError, Trouble, meaning_of
+from penstock.sources._aws import Account, AwsError, Trouble, _check_whole, meaning_of
 from penstock.sources.kinesis import KinesisReceiver
 from penstock.sources.sqs import SqsReceiver
 from penstock.testing import run_receiver
@@ -77,6 +78,15 @@ def test_an_error_means_what_its_code_says(code: str, told: str, trouble: Troubl
     error = meaning_of(ClientError(answer, "Ask"), "queue 'orders'")
     assert told in str(error)
     assert (error.code, error.trouble) == (code, trouble)
+
+
+def test_an_answer_that_is_shorter_than_it_says_is_none() -> None:
+    """An older urllib3 does not look at that."""
+    model = SimpleNamespace(name="ReceiveMessage")
+    answer = {"headers": {"content-length": "10"}, "body": b'{"a":', "status_code": 200}
+    with pytest.raises(AwsError, match="was cut: 5 of 10 bytes") as found:
+        _check_whole(model, answer)
+    assert found.value.trouble is Trouble.AWAY
 
 
 def check_cuts(proxy: Proxy, ask: Callable[[], Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from penstock.receiver import ReceiverStoppedError
 from penstock.sources import sqs
 from penstock.sources.formats import JsonFormat
-from penstock.sources.sqs import SqsReceiver
+from penstock.sources.sqs import SqsReceiver, _Taking
 from penstock.testing import run_receiver
 from tests.bounds import HANG_S
 from tests.services.aws_front import Answer, AwsFront, aws_front, error, wait_until
@@ -495,3 +495,13 @@ def test_a_stop_does_not_wait_long_for_deletions_that_do_not_pass(
         running.stop()
         running.wait_for_error("1 messages of SQS queue")
     assert queue.counts() == (0, 1)
+
+
+def test_a_message_that_comes_again_is_kept_from_others_again() -> None:
+    """One whose time ran out was not extended any more; its new handle can be."""
+    taking = _Taking(SqsReceiver("q"))
+    message = {"MessageId": "a", "ReceiptHandle": "1", "Body": "x"}
+    assert taking._hold([message], 1) == [message]
+    taking._held["a"].is_lost = True
+    assert taking._hold([{**message, "ReceiptHandle": "2"}], 1) == []
+    assert (taking._held["a"].handle, taking._held["a"].is_lost) == ("2", False)
