@@ -23,9 +23,9 @@ from penstock.testing.driver import TestDriver
 
 _BOUND_S = 1800.0
 _STOP_S = 60.0
-_MEMORY = "256m"
-"""Of blocks: less than a program has by itself (2g). With a test's two blocks of the largest size
-(64m) none is filled while the one before is written."""
+_MEMORY = "128m"
+"""Of blocks. A program has 2g by itself. With a test's two blocks of the largest size (64m) none is
+filled while the one before is written; the more there is, the longer memory is touched first."""
 _CONTEXT = multiprocessing.get_context("spawn")
 
 

@@ -28,6 +28,7 @@ from penstock.sources.websocket import WebSocketReceiver
 
 _MESSAGES = 200_000
 _AT_ONCE = 100
+_START_S = 60.0
 _MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _CONTEXT = multiprocessing.get_context("spawn")
 
@@ -66,16 +67,18 @@ async def _bare_messages(port: int, count: int) -> float:
 @contextmanager
 def _server(size: int, count: int) -> Iterator[int]:
     with bound_socket("127.0.0.1", 0) as bound:
-        process = _CONTEXT.Process(target=_serve, args=(bound, size, count))
+        is_ready = _CONTEXT.Event()
+        process = _CONTEXT.Process(target=_serve, args=(bound, size, count, is_ready))
         process.start()
         try:
+            is_ready.wait(_START_S)
             yield int(bound.getsockname()[1])
         finally:
             process.kill()
             process.join()
 
 
-def _serve(bound: Any, size: int, count: int) -> None:
+def _serve(bound: Any, size: int, count: int, is_ready: Any) -> None:
     event = b"data: " + b"x" * size + b"\n\n"
     frame = (b"\x82" + bytes([size]) if size < 126 else b"\x82\x7e" + size.to_bytes(2, "big")) + (
         b"x" * size
@@ -98,6 +101,7 @@ def _serve(bound: Any, size: int, count: int) -> None:
 
     async def serve() -> None:
         await asyncio.start_server(answer, sock=bound)
+        is_ready.set()
         await asyncio.Event().wait()
 
     asyncio.run(serve())

@@ -39,6 +39,7 @@ MAGIC = b"PBK1"
 DATA_START = 64
 MAX_DATA = (1 << 31) - 1
 """Arrow's int32 offsets reach no further."""
+_MANY = 1 << 20
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 """Ends an Arrow IPC stream."""
 
@@ -151,7 +152,7 @@ class BlockBuilder:
         # Room for what comes behind the data too, so that sealing never needs memory.
         behind = 4 * (self.num_records + len(lengths) + 1) + 64 + len(defined)
         self.slot.grow_to(HEADER_ROOM + end + behind)
-        self._payload[self._end : end] = data
+        _copy(data, self._payload[self._end : end])
         self._end = end
         self._definitions = defined
         self._lengths.append(lengths)
@@ -169,7 +170,7 @@ class BlockBuilder:
         """
         end = self._end + len(data)
         self.slot.grow_to(HEADER_ROOM + end)
-        self._payload[self._end : end] = data
+        _copy(data, self._payload[self._end : end])
         self._end = end
         self.num_records += count
 
@@ -276,6 +277,14 @@ class BlockBuilder:
             sealed_at_s=now_s,
             since_s=since_s,
         )
+
+
+def _copy(data: bytes | memoryview, to: memoryview) -> None:
+    """Copy bytes; many of them without the interpreter's lock, for which an event loop may wait."""
+    if len(data) < _MANY:
+        to[:] = data
+    else:
+        np.copyto(np.frombuffer(to, np.uint8), np.frombuffer(data, np.uint8))
 
 
 def lengths_of(records: Sequence[bytes] | Sequence[str]) -> npt.NDArray[np.int32]:

@@ -193,10 +193,12 @@ class ServerSentEventsReceiver(LoopReceiver):
 
     def _store_together(self, taken: list[_Taken]) -> None:
         """Store what came; all of one call is in one block together with the last id."""
-        events = [event for each in taken for event in each.events]
-        whole = [event for event in events if not event.is_cut]
-        why = f"it is larger than maxEvent={self.maxEvent}"
-        letters = [(event.data, why) for event in events if event.is_cut]
+        whole = [event for each in taken for event in each.events]
+        letters = []
+        if cut := [event for event in whole if event.is_cut]:
+            why = f"it is larger than maxEvent={self.maxEvent}"
+            letters = [(event.data, why) for event in cut]
+            whole = [event for event in whole if not event.is_cut]
         envelope: dict[str, list[Any]] = {}
         if self.messages.has_envelope:
             times = [each.time for each in taken for event in each.events if not event.is_cut]
