@@ -27,7 +27,8 @@ is 1.0 in those of floats."""
 _BOOL = (bool, np.bool_)
 _EDGES = (1, 9999)
 """The first and the last year of Python's times."""
-_MOST_DIGITS = 76
+_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
+"""Of decimals, by their bits."""
 _FRACTIONS = (float, np.floating, Decimal)
 """No counts of a column's unit: they are likely seconds, as of ``time.time()``."""
 _Changes = Callable[[Any], bool]
@@ -231,7 +232,8 @@ def _changes_declared(kind: pa.DataType) -> _Changes | None:
     if types.is_duration(kind):
         return lambda value: isinstance(value, _FRACTIONS)
     if types.is_decimal(kind):
-        return _is_too_fine
+        finest = kind.scale + _DIGITS[kind.bit_width]
+        return lambda value: _exponent(value) < -finest
     return None
 
 
@@ -261,10 +263,13 @@ def _is_too_large(value: float, of_kind: Any) -> bool:
         return bool(np.isinf(of_kind(value)))
 
 
-def _is_too_fine(value: Any) -> bool:
-    """Tell whether a `Decimal` has more digits than Arrow's longest: of 1e-77 it crashes."""
+def _exponent(value: Any) -> int:
+    """Return that of a `Decimal`, from which Arrow goes to a column's by a table that ends there.
+
+    Of numbers far below it it crashes.
+    """
     exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
-    return isinstance(exponent, int) and exponent < -_MOST_DIGITS
+    return exponent if isinstance(exponent, int) else 0
 
 
 def _is_outside(value: Any) -> bool:

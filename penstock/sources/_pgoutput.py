@@ -36,6 +36,8 @@ _AS_THEY_ARE = {20, 21, 23, 26, 114, 3802}
 _NUMBERS = {700, 701, 1700}
 """May be NaN or infinite."""
 _TIMESTAMP, _TIMESTAMPTZ = 1114, 1184
+_TOO_FINE = r"[eE]-|\.[0-9]{39}"
+"""Of such numbers Arrow may read another one, or crash."""
 _SPARE = 8
 """Bytes behind the last row, which a short one is read with."""
 _IN_JSON = r'[\x00-\x1f"\\]'
@@ -482,6 +484,8 @@ def _typed(values: pa.Array, kind: pa.DataType) -> pa.Array:
             texts = pc.if_else(pc.equal(texts, letter), word, texts)
     if any(fits(kind) for fits in _BYTES):
         return pa.array(map(_unhex, texts.to_pylist()), kind)
+    if pa.types.is_decimal(kind) and pc.any(pc.match_substring_regex(texts, _TOO_FINE)).as_py():
+        raise ValueError("it has more digits behind its point than Arrow reads")
     if pa.types.is_time(kind):
         # Arrow reads no times of day.
         dates = pc.binary_join_element_wise("1970-01-01", texts, " ")

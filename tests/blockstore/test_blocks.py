@@ -391,6 +391,7 @@ PAIR = pa.struct([("a", pa.int64()), ("b", pa.int64())])
         (pa.int64(), 1.5),
         (pa.int64(), Decimal("1.5")),
         (pa.decimal128(5, 2), Decimal("1e-77")),
+        (pa.decimal128(38, 0), Decimal("1e-39")),  # and makes 0 of this one
         (pa.float32(), 1e300),
         (pa.float32(), 3.4028236e38),
         (pa.float64(), True),

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -492,6 +493,18 @@ def test_a_place_is_confirmed_when_all_that_is_stored_before_it_is_durable() -> 
     confirmed.stored()
     confirmed.durable(60)
     assert confirmed.lsn == 100
+
+
+@pytest.mark.parametrize("text", ["1e-77", "0." + 60 * "0" + "1"])
+def test_a_number_with_more_digits_than_arrow_has_is_a_dead_letter(text: str) -> None:
+    changes = Changes(pa.struct([("a", pa.decimal128(10, 2))]))
+    changes.describe(Relation(1, "public", "t", ("a",), (1700,), (False,)))
+    head = bytes(HEADER) + struct.pack(">cIcHc", b"I", 1, b"N", 1, b"t")
+    for place, each in enumerate((b"1.50", text.encode()), 1):
+        changes.add(head + struct.pack(">I", len(each)) + each, Transaction(1, 1, 1), place)
+    table, ((_, why),) = changes.take()
+    assert table["after"].to_pylist() == [{"a": Decimal("1.50")}]
+    assert "more digits" in why
 
 
 @pytest.mark.parametrize("size", [4, 50, 1 << 30, (1 << 31) - 100, (1 << 32) - 1])
