@@ -484,14 +484,17 @@ class _SlotProcess:
 def _threads_of(stream_id: int) -> list[str]:
     """Return the threads that an attempt's author has left behind."""
     end_s = time.monotonic() + _LEFT_S
-    left = []
-    for thread in threading.enumerate():
+
+    def is_there(thread: threading.Thread) -> bool:
         in_call = thread.name.startswith(f"penstock-receiver-{stream_id}-")
-        if stream_of(thread) == stream_id and (in_call or not is_ours(thread.name)):
-            thread.join(max(0.0, end_s - time.monotonic()))
-            if thread.is_alive():
-                left.append(thread.name)
-    return left
+        is_its = stream_of(thread) == stream_id and (in_call or not is_ours(thread.name))
+        return is_its and thread.is_alive()
+
+    there = list(filter(is_there, threading.enumerate()))
+    for thread in there:
+        thread.join(max(0.0, end_s - time.monotonic()))
+    # A thread of the workers may do something else by now.
+    return [thread.name for thread in filter(is_there, there)]
 
 
 def _forget_sockets() -> None:
