@@ -630,7 +630,8 @@ class ReceiverTracker:
 
     def start_all_receivers(self) -> None:
         """Place all receivers and start their jobs (Spark's ``StartAllReceivers``)."""
-        self._cluster.wait_for_executors(self.tasks)
+        # Second copies need one more.
+        self._cluster.wait_for_executors(self.tasks + bool(self._with_copies))
         executors = self._cluster.executors()
         if not executors and self._receiver_objects:
             raise PenstockError(
