@@ -13,6 +13,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_storage_level
 from penstock.errors import IllegalStateError, PenstockError
+from penstock.receiver.splits import split_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -400,7 +401,8 @@ class Receiver:
             whole = {} if found is None else found
             if type(whole) is not dict:
                 raise ForeignPositionError(found, self._receiver_type())
-            found = {split: whole[split] for split in splits if split in whole}
+            own = set(splits)
+            found = {key: place for key, place in whole.items() if split_of(key) in own}
             self.assignedSplits = splits
         self.lastPosition = found
         kind: Any = self._position_type if splits is None else dict[str, self._place_type]  # type: ignore[name-defined]

@@ -105,12 +105,17 @@ def _size_bytes(name: str) -> int:
         return 0  # A lone surrogate, which no log holds.
 
 
+def split_of(key: Any) -> Any:
+    """Return the split of which a key of a position is: all of it, or what is before a NUL."""
+    return key.partition("\0")[0] if isinstance(key, str) else key
+
+
 def position_of_splits(position: Any, splits: frozenset[str]) -> PositionChanges:
     """Return the places of splits as changes of the last position.
 
     Raises:
         SplitPositionError: It is something else, or of a split that is another receiver's.
     """
-    if not isinstance(position, dict) or not splits.issuperset(position):
+    if not isinstance(position, dict) or not splits.issuperset(map(split_of, position)):
         raise SplitPositionError(position, tuple(splits))
     return PositionChanges(position)

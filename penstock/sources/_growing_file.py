@@ -51,6 +51,11 @@ def _stem(path: str) -> tuple[str, str]:
     return folder, re.sub(r"[-._]\d+(?=[-._]|$)", "", name)
 
 
+def name_in(split: str, name: str) -> str:
+    """Return the key of a position for something of a split."""
+    return f"{split}\0{name}" if split else name
+
+
 def _head_length(place: int) -> int:
     return next((length for length in _HEADS if length <= place), 0)
 
@@ -60,7 +65,7 @@ class GrowingFile:
     """One file, and up to where it was read.
 
     Attributes:
-        number: Its name in positions.
+        name: In positions; a split and NUL, and a number.
         path: Where it was seen last.
         key: Which file it is; None: it is not there any more.
         place: Up to where it was read, the end of a line.
@@ -76,7 +81,7 @@ class GrowingFile:
         rest: The beginning of its last line, which had not ended when it was gone.
     """
 
-    number: int
+    name: str
     path: str
     key: Key | None
     place: int = 0
@@ -90,6 +95,11 @@ class GrowingFile:
     content: Content | None = None
     is_checked: bool = True
     rest: bytes = b""
+
+    @property
+    def split(self) -> str:
+        """The split that it is of; empty where its receiver has none."""
+        return self.name.rpartition("\0")[0]
 
     def head_length(self) -> int:
         """Return of how many first bytes the digest is."""
@@ -146,10 +156,10 @@ class GrowingFile:
         return [path, device, inode, self.place, self.head, self.tail[-_MARK:], self.sum]
 
 
-def _of_position(number: str, kept: list[Any]) -> GrowingFile:
+def _of_position(name: str, kept: list[Any]) -> GrowingFile:
     path, device, inode, place, head, mark, checksum = kept
     key = (device, inode) if inode else None
-    file = GrowingFile(int(number), os.fsdecode(path), key, place, head, mark, checksum)
+    file = GrowingFile(name, os.fsdecode(path), key, place, head, mark, checksum)
     file.is_checked = False
     return file
 
@@ -164,7 +174,7 @@ class FileTable:
 
     Attributes:
         by_key: Those that are there.
-        gone: Those whose inode is gone, or holds something else, by number.
+        gone: Those whose inode is gone, or holds something else, by name.
         changed: Those whose position is to be told with the next records; None: it is forgotten.
     """
 
@@ -175,17 +185,17 @@ class FileTable:
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.by_key: dict[Key, GrowingFile] = {}
-        self.gone: dict[int, GrowingFile] = {}
-        self.changed: dict[int, GrowingFile | None] = {}
+        self.gone: dict[str, GrowingFile] = {}
+        self.changed: dict[str, GrowingFile | None] = {}
         self._opener = opener
         self._now_s = now_s
         self._numbers = 0
         self._held: dict[Key, tuple[float, int]] = {}
         self._gone_from: dict[str, GrowingFile] = {}
-        self._by_head: dict[_Kind, dict[int, GrowingFile]] = {}
-        for number, kept in (position or {}).items():
-            file = _of_position(number, kept)
-            self._numbers = max(self._numbers, file.number)
+        self._by_head: dict[_Kind, dict[str, GrowingFile]] = {}
+        for name, kept in (position or {}).items():
+            file = _of_position(name, kept)
+            self._numbers = max(self._numbers, int(name.rpartition("\0")[2]))
             self._index(file)
             if file.key is None:
                 self._note_gone(file)
@@ -194,18 +204,18 @@ class FileTable:
 
     def _index(self, file: GrowingFile) -> None:
         if file.head:
-            self._by_head.setdefault((*_stem(file.path), file.head), {})[file.number] = file
+            self._by_head.setdefault((*_stem(file.path), file.head), {})[file.name] = file
 
     def _leave_index(self, file: GrowingFile) -> None:
         kind = (*_stem(file.path), file.head)
         same = self._by_head.get(kind, {})
-        same.pop(file.number, None)
+        same.pop(file.name, None)
         if not same:
             self._by_head.pop(kind, None)
 
     def _note_gone(self, file: GrowingFile) -> None:
         file.missing_since_s = self._now_s()
-        self.gone[file.number] = file
+        self.gone[file.name] = file
         self._gone_from[file.path] = file
 
     def moved(self, file: GrowingFile, path: str) -> None:
@@ -221,7 +231,7 @@ class FileTable:
         file.place += len(data)
         file.tail = (file.tail + data[-TAIL:])[-TAIL:]
         file.sum = zlib.crc32(file.tail)
-        self.changed[file.number] = file
+        self.changed[file.name] = file
         if file.head_length() != before:
             # Not read from the file: it may have been truncated since.
             self._leave_index(file)
@@ -231,13 +241,13 @@ class FileTable:
     def forget(self, file: GrowingFile) -> None:
         """Drop a file: it is not read any more."""
         file.close()
-        self.gone.pop(file.number, None)
+        self.gone.pop(file.name, None)
         if self._gone_from.get(file.path) is file:
             del self._gone_from[file.path]
         if file.key is not None and self.by_key.get(file.key) is file:
             del self.by_key[file.key]
         self._leave_index(file)
-        self.changed[file.number] = None
+        self.changed[file.name] = None
 
     def lost(self, file: GrowingFile) -> None:
         """Its inode is gone, or holds something else: only a copy of it may go on."""
@@ -246,7 +256,7 @@ class FileTable:
         file.close()
         file.key = None
         self._note_gone(file)
-        self.changed[file.number] = file
+        self.changed[file.name] = file
 
     def old(self) -> list[GrowingFile]:
         """Return those that have been gone, or without a name that is asked for, for long."""
@@ -267,14 +277,15 @@ class FileTable:
             return file
         file.content = None
         self.lost(file)
-        return self.meet(file.path, content)
+        return self.meet(file.path, content, file.split)
 
-    def meet(self, path: str, content: Content) -> GrowingFile | None:
+    def meet(self, path: str, content: Content, split: str = "") -> GrowingFile | None:
         """A file is seen that is not known.
 
         Args:
             path: Its name.
             content: It, open; it is closed if it is not returned.
+            split: The split that it is of, where its receiver has some.
 
         Returns:
             What is to be read of it; None: it may be a copy that is being made.
@@ -283,12 +294,12 @@ class FileTable:
             OSError: It cannot be read; it is closed.
         """
         try:
-            return self._meet(path, content)
+            return self._meet(path, content, split)
         except OSError:
             content.close()
             raise
 
-    def _meet(self, path: str, content: Content) -> GrowingFile | None:
+    def _meet(self, path: str, content: Content, split: str) -> GrowingFile | None:
         length = content.length()
         known = self._known(path, content, length)
         for file in known:
@@ -308,7 +319,8 @@ class FileTable:
                 return None
         self._held.pop(content.key, None)
         self._numbers += 1
-        file = GrowingFile(self._numbers, path, content.key, content=content)
+        name = name_in(split, str(self._numbers))
+        file = GrowingFile(name, path, content.key, content=content)
         self.by_key[content.key] = file
         return file
 
@@ -344,7 +356,7 @@ class FileTable:
     def _take_over(self, file: GrowingFile, content: Content, path: str, place: int) -> None:
         self.stand_at(file, content, place)
         self._held.pop(content.key, None)
-        self.gone.pop(file.number, None)
+        self.gone.pop(file.name, None)
         if self._gone_from.get(file.path) is file:
             del self._gone_from[file.path]
         file.key = content.key
@@ -364,4 +376,4 @@ class FileTable:
         file.skipped = 0
         file.is_checked = True
         self._index(file)
-        self.changed[file.number] = file
+        self.changed[file.name] = file

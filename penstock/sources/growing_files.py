@@ -12,6 +12,8 @@ What must hold
   used again is another one, read from its beginning. A copy or a compressed file of one that was
   read, with a name that is asked for, is gone on with where the reading of that one ended; lines
   that only it has are stored.
+* Of receivers that share files each has some of the patterns, and the files that no pattern before
+  matches: one reads all names and copies of a file, as long as one pattern matches them.
 * A compressed file is unpacked to its end before a line of it is stored.
 * What an idle look costs bounds how often it is done: a hundredth of a processor for the files,
   and another for looking for new ones.
@@ -29,7 +31,7 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +60,7 @@ from penstock.sources._file_content import (
     open_content,
     read,
 )
-from penstock.sources._growing_file import FileTable, GrowingFile
+from penstock.sources._growing_file import FileTable, GrowingFile, name_in
 
 _LOOK_S = 0.25
 _DISCOVER_S = 1.0
@@ -115,7 +117,9 @@ class GrowingFilesReceiver(ThreadedReceiver):
     """
 
     STOP_BOUND_S = 5.0
-    _position_type = dict[str, bool | tuple[Any, int, int, int, bytes, bytes, int]]
+    _place_type = bool | tuple[Any, int, int, int, bytes, bytes, int]
+    _position_type = dict[str, _place_type]
+    _has_splits_alone = False
 
     def __init__(
         self,
@@ -153,6 +157,15 @@ class GrowingFilesReceiver(ThreadedReceiver):
         """Return the host that has the files."""
         return self.host
 
+    def splits(self) -> list[str]:
+        """Return the patterns, for receivers that share the files."""
+        return list(dict.fromkeys(self.patterns))
+
+    def _splits_after(self, places: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+        splits = self.splits()
+        new = {name_in(split, _BEGINS) for split in splits} - places.keys()
+        return splits, dict.fromkeys(new, not places and self.start == "end")
+
     def _receive(self, context: ReceiverContext) -> bool:
         _Reading(self, context.stopped).run()
         return False
@@ -167,15 +180,20 @@ class _Reading:
         place = receiver.lastPosition
         if place is None:
             place = {_BEGINS: receiver.start == "end"}
-        self._begins_at_end = place.pop(_BEGINS, False)
+        self._splits = receiver.assignedSplits
+        self._beginning = {
+            split for split in self._splits or ("",) if place.pop(name_in(split, _BEGINS), False)
+        }
+        """Splits that begin at the end, until the places of their files are durable."""
         self._files = FileTable(place, self._open)
+        self._patterns: dict[str, str] = {}
         self._paths: list[str] = []
         self._later: dict[Key, _Later] = {}
         self._told: set[str] = set()
         self._due: list[tuple[GrowingFile, os.stat_result]] = []
         self._inodes: dict[str, dict[int, str]] = {}
         self._is_paths_old = True
-        self._opened: OrderedDict[int, GrowingFile] = OrderedDict()
+        self._opened: OrderedDict[str, GrowingFile] = OrderedDict()
         self._buffer = bytearray(receiver.maxLine + 1)  # with the end of the longest line
         self._size = len(self._buffer)
         self._filled = 0
@@ -213,16 +231,19 @@ class _Reading:
 
     def _discover(self) -> None:
         self._is_paths_old = False
-        found: set[str] = set()
+        self._patterns = {}  # by path the first that matches it
+        own = self._splits or self._receiver.patterns
         for pattern in self._receiver.patterns:
             paths = set(map(os.path.normpath, glob.iglob(pattern, recursive=True)))
+            self._patterns = dict.fromkeys(paths, pattern) | self._patterns
+            if pattern not in own:
+                continue
             if not paths:
                 self._tell(pattern, f"No file matches {pattern} yet; it is looked for each second")
             elif all(map(os.path.isdir, paths)):
                 told = f"{pattern} matches folders only: to read files in them, add /* to it"
                 self._tell(pattern, told)
-            found |= paths
-        self._paths = sorted(found)
+        self._paths = sorted(path for path, first in self._patterns.items() if first in own)
 
     def _names(self) -> dict[Key, tuple[str, os.stat_result]]:
         """Look at each name, and return one of each file."""
@@ -281,11 +302,12 @@ class _Reading:
         for path, status in found.values():
             if status.st_size:
                 self._find(path, status, partial(self._meet, path))
-        if self._begins_at_end:
-            for file, status in due:
-                self._tried(file.path, status, partial(self._pass_over, file))
-            self._tell_begin()
         self._store()
+        if self._beginning:
+            for file, status in due:
+                if file.split in self._beginning:
+                    self._tried(file.path, status, partial(self._pass_over, file))
+            self._tell_begin()
         for file in files.old():
             self._drop(file)
         return bool(due)
@@ -307,7 +329,7 @@ class _Reading:
         if file is None:
             return
         self._due.append((file, status))
-        if self._begins_at_end:
+        if file.split in self._beginning:
             return
         if self._tried(file.path, status, partial(self._read, file)) is None:
             file.size = -1  # it is looked at again, though it does not change
@@ -354,8 +376,8 @@ class _Reading:
                 self._is_paths_old = True
                 file.close()
                 return False
-        self._opened[file.number] = file
-        self._opened.move_to_end(file.number)
+        self._opened[file.name] = file
+        self._opened.move_to_end(file.name)
         while len(self._opened) > _OPEN_FILES:
             self._opened.popitem(last=False)[1].close()
         return True
@@ -367,7 +389,8 @@ class _Reading:
             self._is_paths_old = True
             content.close()
             return None
-        file = self._files.meet(path, content)
+        split = self._patterns[path] if self._splits else ""
+        file = self._files.meet(path, content, split)
         if file is None:
             self._wait(path, status, began_s)
             return None
@@ -458,13 +481,15 @@ class _Reading:
 
     def _tell_begin(self) -> None:
         """Store where all files stand that were there; until that is durable it is done again."""
-        self._begins_at_end = False
+        begun = dict.fromkeys((name_in(split, _BEGINS) for split in self._beginning), True)
+        self._beginning = set()
         while self._files.changed:
             place = self._place()
-            begun = PositionChanges({**place, _BEGINS: True})
-            self._receiver.store([], begun, acknowledge_nothing)
+            self._receiver.store([], PositionChanges({**place, **begun}), acknowledge_nothing)
             self._is_told(place)
-        self._receiver.store([], PositionChanges({_BEGINS: None}), acknowledge_nothing)
+        # Of splits it stays: one without it is new.
+        end = PositionChanges(dict.fromkeys(begun, False if self._splits else None))
+        self._receiver.store([], end, acknowledge_nothing)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -497,7 +522,7 @@ class _Reading:
             self._parts.append((file, file.place, begin, cut))
             self._filled = cut
             self._files.went_on(file, memoryview(self._buffer)[begin:cut])
-            self._place_bytes += _place_bytes(file)
+            self._place_bytes += _place_bytes(file.name, file)
             if cut >= self._size // 2 or self._place_bytes > _PLACE_BYTES:
                 self._store()
             return count == room or (content.is_final and cut < end)
@@ -591,23 +616,23 @@ class _Reading:
     def _place(self) -> PositionChanges:
         """Return where files stand that changed: all that are stored from, and some others."""
         changed, place = self._files.changed, PositionChanges()
-        stored = {file.number for file, *_ in self._parts}
+        stored = {file.name for file, *_ in self._parts}
         size = self._place_bytes
-        for number, file in list(changed.items()):
-            if number not in stored:
-                size += _place_bytes(file)
+        for name, file in list(changed.items()):
+            if name not in stored:
+                size += _place_bytes(name, file)
                 if size > _PLACE_BYTES:
                     continue  # with the next records: until then it is as it was
-            place[str(number)] = file.as_position() if file is not None and file.place else None
+            place[name] = file.as_position() if file is not None and file.place else None
         return place
 
     def _is_told(self, place: PositionChanges) -> None:
-        for number in place:
-            del self._files.changed[int(number)]
+        for name in place:
+            del self._files.changed[name]
 
 
-def _place_bytes(file: GrowingFile | None) -> int:
-    return 20 if file is None else 120 + 2 * len(file.path)
+def _place_bytes(name: str, file: GrowingFile | None) -> int:
+    return len(name) + (20 if file is None else 120 + 2 * len(file.path))
 
 
 def _next_s(began_s: float, least_s: float) -> float:

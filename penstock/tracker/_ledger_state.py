@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import msgpack, structs
 
 from penstock.position_changes import StandingPosition
+from penstock.receiver.splits import split_of
 from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
 from penstock.tracker._events import (
     AttemptEndEvent,
@@ -443,7 +444,7 @@ class LedgerState:
             keeper = one if heir is None or has[one] is not None else heir
             for split, place in found.items():
                 if place is not None and changes.get(split, place) is not None:
-                    moved[owners.get(split, keeper)][split] = place
+                    moved[owners.get(split_of(split), keeper)][split] = place
         for stream_id, splits in event.streams:
             stream = self.streams[stream_id]
             if splits != stream.splits:

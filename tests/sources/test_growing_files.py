@@ -793,3 +793,20 @@ def test_each_line_is_stored_once_over_many_kills_and_rotations(tmp_path: Path) 
         settings=SLOW,
     )
     assert sum(report.kills.values()) >= 20
+
+
+def test_what_is_in_the_place_of_a_file_is_of_its_split(folder: Path) -> None:
+    log = folder / "app.log"
+    append(log, *lines(0, 50))
+    table = FileTable({"q\x007": ["/q", 1, 2, 3, b"", b"", 4]}, partial(open_content, go_on=int))
+    file = table.meet(str(log), open_content(str(log), int), "p")
+    assert file is not None
+    assert (file.name, file.split) == ("p\x008", "p")
+    assert file.content is not None
+    table.stand_at(file, file.content, 100)
+    log.write_text("another\n")
+    new = table.renew(file)
+    assert new is not None
+    assert (new.name, new.split) == ("p\x009", "p")
+    table.forget(new)
+    assert table.changed == {"p\x008": file, "p\x009": None}
