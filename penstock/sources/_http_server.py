@@ -239,6 +239,12 @@ class HttpServer:
             answer.headers.update(_HEADERS.get(status, {}))
             if error.ends:
                 answer.force_close()
+            # Its frames have the body, and a task that has the error: garbage that is not looked
+            # for soon, as `collect_less` has it.
+            gone: BaseException | None = error
+            while gone is not None:
+                gone.__traceback__ = None
+                gone = gone.__cause__ or gone.__context__
             return answer
         finally:
             hand.release()

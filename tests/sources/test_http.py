@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import gzip
 import hmac
 import http.client
@@ -16,6 +17,7 @@ import subprocess
 import threading
 import time
 import urllib.parse
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -399,6 +401,34 @@ def test_what_was_refused_takes_no_memory_any_more() -> None:
         for _ in range(2):
             assert send(address, b"{" * 2000, JSON).status == 400
         assert send(address, b"1").status == 200
+
+
+def test_what_was_refused_while_it_was_read_is_no_garbage_that_has_to_be_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusals: list[weakref.ref[BaseException]] = []
+    too_large = _http_server.too_large
+
+    def noting(limit: int) -> Any:
+        error = too_large(limit)
+        refusals.append(weakref.ref(error))
+        return error
+
+    monkeypatch.setattr(_http_server, "too_large", noting)
+    gc.disable()
+    try:
+        with serving(maxBody=1000) as (_, address):
+            with contextlib.closing(connect(address)) as sender:
+                sender.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+                time.sleep(0.1)  # So that the body is read by a task.
+                sender.sendall(b"7d0\r\n" + b"x" * 2000)
+                assert b" 413 " in sender.recv(100)
+            end_s = time.monotonic() + HANG_S
+            while refusals[0]() is not None:
+                assert time.monotonic() < end_s, "the error, and the body with it, is garbage"
+                time.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 def test_a_body_that_is_being_read_is_given_up_when_others_fill_the_memory() -> None:
