@@ -327,7 +327,7 @@ def test_text_is_what_the_column_of_json_is_of(kind: pa.DataType, text: str, val
         (_SIX, "12345.0"),
         (_SIX, '"NaN"'),
         (_SIX, "1E+5000000"),
-        # Arrow makes 0 of the first, and ends the process at the others.
+        # Of such numbers Arrow makes 0, and at some it ends the process.
         (_SIX, "1e-77"),
         (_SIX, '"-1e-77"'),
         (pa.list_(_SIX), "[0e-77]"),
