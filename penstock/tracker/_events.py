@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 10
+FORMAT = 11
 """The version of the format that is written and read."""
 
 EVENTS_KIND = 16

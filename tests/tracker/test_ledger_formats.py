@@ -63,10 +63,10 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
     (_events.ConsumerRemovalEvent(0, ("c",)), '[12,0,["c"]]'),
     (_events.PlaceReleaseEvent(0, 1), "[13,0,1]"),
     (_events.RetainedReleaseEvent((("f", 1),)), '[14,[["f",1]]]'),
-    (_events.SplitsEvent(((0, ("a",)), (1, None)), 1, 2), '[17,[[0,["a"]],[1,null]],1,2]'),
+    (_events.SplitsEvent(((0, ("a",)), (1, None)), 1, 2), '[17,[[0,["a"]],[1,null]],1,2,{}]'),
     (_events.CheckpointEvent(0, True, b"graph"), '[15,0,true,"Z3JhcGg="]'),
     (_events.RetainedSegment("a", "f", 1, 2, 3, 4, [(5, 6)]), '["a","f",1,2,3,4,[[5,6]]]'),
-    (_events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],10]"),
+    (_events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],11]"),
     (_events.GapState(1, 2, 3, 4), "[1,2,3,4]"),
     (_events.AttemptState("a", 0, "h", 1, 2, 3, ()), '["a",0,"h",1,2,3,[],[],""]'),
     (_events.StreamState(0, 1, "a", None, 2), '[0,1,"a",null,2,"",null,null,0,0]'),
@@ -79,7 +79,7 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
     (_events.KeptState("e", 1, 2, 3, {}), '["e",1,2,3,{},"",null,-1]'),
     (
         _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()),
-        '[1,2,3,true,4,[],[],[],[],10,[],-1,[],""]',
+        '[1,2,3,true,4,[],[],[],[],11,[],-1,[],""]',
     ),
 ]
 
