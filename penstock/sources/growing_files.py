@@ -506,8 +506,9 @@ class _Reading:
             before, count = content.read_into(file.place, view, len(file.tail))
             if before != file.tail:
                 self._store()
-                self._files.renew(file)
-                return False
+                renewed = self._files.renew(file)
+                # At once: the next may be a copy of it.
+                return renewed is not None and self._read(renewed) and renewed is file
             if not self._take(file, content, count, len(view)):
                 self._told.discard(file.path)
                 return False

@@ -563,6 +563,29 @@ def test_a_copy_that_is_seen_together_with_its_original_is_not_stored_again(fold
         assert running.wait_for_records(51) == [*lines(0, 50), "after it was truncated"]
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_file_that_is_truncated_grown_and_compressed_between_looks_is_stored_once(
+    folder: Path, kept: bool
+) -> None:
+    log, copy, packed = folder / "app.log", folder / "app.log.2", folder / "app.log.1.gz"
+    append(log, *lines(0, 20))
+    with reading(folder / "app.log*") as running:
+        running.wait_for_records(20)
+        shutil.copy(log, copy)
+        os.truncate(log, 0)
+        append(log, *lines(20, 60))
+        packed.write_bytes(gzip.compress(log.read_bytes()))
+        if not kept:
+            log.unlink()
+        append(folder / "app.log.3", "last")
+        # A look at the files after that one would store them again.
+        for more in range(3):
+            running.wait_for_records(61 + more)
+            append(folder / "app.log.3", f"more {more}")
+        found = running.wait_for_records(64)
+    assert sorted(found) == sorted([*lines(0, 60), "last", *(f"more {n}" for n in range(3))])
+
+
 @pytest.mark.parametrize("became", ["truncated", "deleted"])
 def test_a_copy_is_gone_on_with_if_its_original_has_just_changed(folder: Path, became: str) -> None:
     """It is looked at after the original, of which the look has seen nothing yet."""
