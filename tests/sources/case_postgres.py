@@ -29,7 +29,7 @@ class PayloadReceiver(PostgresReceiver):
         self.schema = None
 
     def store(self, data: Any, position: Any = None, ack: Any = None, framing: Any = None) -> None:
-        rows = data["after"].to_pylist()
+        rows = data["after"].to_pylist() if len(data) else []  # A place alone has none.
         payloads = [bytes.fromhex(json.loads(row)["payload"][2:]) for row in rows]
         super().store(payloads, position, ack)
 
