@@ -458,6 +458,7 @@ def test_each_change_of_large_transactions_is_stored_once(server: PostgresServer
 
 def test_a_transaction_larger_than_a_block_has_a_position_in_it(database: Database) -> None:
     with run_receiver(database.receiver(), settings=BLOCKS) as running:
+        database.wait_for(lambda: running.position, "place of the slot")
         running.hold()
         database.insert(1, 5000)
         last = running.wait_for_records(1)[-1]
@@ -642,6 +643,7 @@ def test_what_is_stored_and_not_confirmed_does_not_come_twice_after_a_cut(
     database: Database,
 ) -> None:
     with run_receiver(database.receiver(), settings=SMALL) as running:
+        database.wait_for(lambda: running.position, "place of the slot")
         running.hold()
         database.insert(1, 10)
         running.wait_for_records(10)
