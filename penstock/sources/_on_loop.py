@@ -112,7 +112,7 @@ class Batches(Generic[T]):
             asyncio.get_running_loop().call_later(_GATHER_S, self._begin)
         self._waiting.append(item)
         self._bytes += size
-        return self.is_full
+        return self._bytes > _IN_HAND_BYTES or len(self._waiting) > _IN_HAND
 
     async def room(self) -> None:
         """Wait until it is not full."""

@@ -160,17 +160,16 @@ class ServerSentEventsReceiver(LoopReceiver):
                     f"it answered {response.status} with {response.content_type}: {said!r}"
                 )
             reconnecting.connected()
-            began_s, is_empty = time.monotonic(), True
+            began_s, is_empty, size = time.monotonic(), True, 0
             while chunk := await self._chunk(response):
-                is_empty = False
+                is_empty, size = False, size + len(chunk)
                 before = parser.last_id
                 events = list(parser.feed(chunk))
                 if events or parser.last_id != before:
                     taken = _Taken(events, parser.last_id, datetime.now(timezone.utc))
-                    if batches.add(
-                        taken, sum(len(event.data) + len(event.kind) for event in events)
-                    ):
+                    if batches.add(taken, size):
                         await batches.room()
+                    size = 0
             # One that ends behind an event is a server that answers so, and is asked again.
             if is_empty and time.monotonic() < began_s + _STEADY_S:
                 raise ConnectionError("it ended the stream at once")
