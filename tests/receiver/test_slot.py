@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -376,21 +377,6 @@ def test_what_runs_on_the_loop_is_known_as_its_receivers(
 
 
 @pytest.mark.slow
-def test_a_coroutine_that_does_not_end_is_started_in_a_process_of_its_own(
-    slot: MakeSlot, tracker: SlotTracker
-) -> None:
-    shared = slot("Numbers", "Stubborn")
-    attempts = shared.start(tracker.process(1), 0, 1)
-    (pid,) = {one.pid for one in shared.await_running(attempts)}
-    moved = shared.registered(2)[1]
-    assert moved.streams == (1,)
-    assert "(it left a coroutine at " in moved.ended
-    assert "in stay behind" in moved.ended
-    os.kill(pid, 0)
-    assert tracker.of(AttemptEnded) == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "stuck", ["AckHangs", "Fills", "without an answer", "StartHangs", "Unpickled"]
 )
@@ -494,15 +480,20 @@ def test_of_a_process_that_was_killed_half_moves_to_another(
 
 
 @pytest.mark.slow
-def test_who_leaves_threads_behind_is_started_in_a_process_of_its_own(
-    slot: MakeSlot, tracker: SlotTracker
+@pytest.mark.parametrize(
+    ("mate", "kind", "left"),
+    [("Plain", "Stays", "author"), ("Numbers", "Stubborn", "a coroutine at .* in stay")],
+)
+def test_who_leaves_something_behind_is_started_in_a_process_of_its_own(
+    slot: MakeSlot, tracker: SlotTracker, mate: str, kind: str, left: str
 ) -> None:
-    shared = slot("Plain", "Stays")
+    shared = slot(mate, kind)
     attempts = shared.start(tracker.process(1), 0, 1)
     (pid,) = {one.pid for one in shared.await_running(attempts)}
     moved = shared.registered(2)[1]
     assert moved.streams == (1,)
-    assert moved.ended.endswith("(it left author behind, so it starts in a process of its own)")
+    why = rf".*\(it left {left} behind, so it starts in a process of its own\)"
+    assert re.fullmatch(why, moved.ended, re.DOTALL)
     os.kill(pid, 0)
     again = shared.start(tracker.process(2), 1)
     (other,) = {one.pid for one in shared.await_running(again)}

@@ -175,11 +175,7 @@ class Reading:
             return
         if place is not None and (place[_STREAM], place[_MADE]) != (self._arn, made_ms):
             was = datetime.fromtimestamp(place[_MADE] / 1000, timezone.utc).isoformat()
-            receiver.reportError(
-                f"The Kinesis {self._what} is another than the one that was read ({place[_STREAM]}"
-                f", made at {was}): what was not read of that is lost, and this one is read from "
-                "its oldest record"
-            )
+            receiver.reportError(made_again(self._what, f" ({place[_STREAM]}, made at {was})"))
             is_first, place = True, {}
         if is_first:
             since_s = found.since_s(receiver.initial)
@@ -204,10 +200,7 @@ class Reading:
         receiver = self._receiver
         own = {shard_of(split, self._made_ms): split for split in receiver.assignedSplits}
         if own.pop(None, None) is not None:
-            receiver.reportError(
-                f"The Kinesis {self._what} is another than the one that was read: what was not "
-                "read of that is lost, and this one is read from its oldest record"
-            )
+            receiver.reportError(made_again(self._what))
         self._shards = {
             name: _shard_at(name, receiver.lastPosition.get(split))
             for name, split in own.items()
@@ -403,7 +396,7 @@ class Reading:
 
     def _changed(self, shard: str, place: str | None) -> PositionChanges:
         is_split = bool(self._receiver.assignedSplits)
-        key = split_of(shard, self._made_ms) if is_split else shard
+        key = split_name(shard, self._made_ms) if is_split else shard
         return PositionChanges({**self._untold, key: place})
 
     def lag_ms(self) -> int | None:
@@ -479,7 +472,20 @@ def _shard_at(name: str, place: str | float | None) -> _Shard:
     return _Shard(name, after=None if place == ENDED else place, is_ended=place == ENDED)
 
 
-def split_of(shard: str, made_ms: int) -> str:
+def made_again(what: str, which: str = "") -> str:
+    """Return what is reported of a stream that is another one by the same name.
+
+    Args:
+        what: The stream.
+        which: The one before.
+    """
+    return (
+        f"The Kinesis {what} is another than the one that was read{which}: what was not read of "
+        "that is lost, and this one is read from its oldest record"
+    )
+
+
+def split_name(shard: str, made_ms: int) -> str:
     """Return the name of a shard's split: a stream that is made again has others."""
     return f"{shard}@{made_ms}"
 

@@ -13,9 +13,10 @@ from penstock.sources.kinesis._reading import (
     READ_S,
     described,
     is_closed,
+    made_again,
     parents_of,
     shard_of,
-    split_of,
+    split_name,
 )
 
 if TYPE_CHECKING:
@@ -40,23 +41,20 @@ def splits_after(
     Raises:
         AwsError: They cannot be asked for.
     """
+    what = f"stream {receiver.stream!r}"
     try:
         client = receiver.account.client("kinesis", 1, READ_S)
         found = described(client, receiver.stream)
     except Exception as error:
-        raise meaning_of(error, f"stream {receiver.stream!r}") from error
-    listed = {split_of(each["ShardId"], found.made_ms): each for each in found.shards}
+        raise meaning_of(error, what) from error
+    listed = {split_name(each["ShardId"], found.made_ms): each for each in found.shards}
     changes: dict[str, Any] = dict.fromkeys(places.keys() - listed.keys())
     for split in listed.keys() - places.keys():
         is_over = receiver.initial == "LATEST" and is_closed(listed[split])
         # What comes later than the first shards is read from its oldest record.
         changes[split] = OLDEST if places else ENDED if is_over else found.since_s(receiver.initial)
     if any(shard_of(split, found.made_ms) is None for split in places):
-        _log.warning(
-            "The Kinesis stream %r is another than the one that was read: what was not read of "
-            "that is lost, and this one is read from its oldest record",
-            receiver.stream,
-        )
+        _log.warning(made_again(what))
     ended = {split for split, place in (changes | dict(places)).items() if place == ENDED}
     # A parent that is not listed any more was trimmed as a whole.
     left = {each["ShardId"] for split, each in listed.items() if split not in ended}
