@@ -29,7 +29,7 @@ Layout:
 
 - ``received_block_tracker``: the ledger. ``_events`` (the log's records), ``_ledger_state`` (the
   memory), ``_block_numbers`` (what makes adding idempotent), ``_recovery`` (snapshots, and
-  reading them back). ``_ledger_opening``: where it is. ``_collection``: when garbage is collected.
+  reading them back). ``_ledger_opening``: where it is.
 - ``_driver_log``: how events and snapshots get into the segment log.
 - ``places``: the streams that are read by places. ``_kept_blocks`` (their blocks and consumers),
   ``_place_service`` (what is answered to those who read them; whose receivers wait for them).

@@ -16,7 +16,6 @@ from typing import Any
 
 from penstock.clock import Clock, SystemClock
 from penstock.tracker._block_numbers import BlockNumbers
-from penstock.tracker._collection import collect_later
 from penstock.tracker._driver_log import DriverLog, SnapshotRule
 from penstock.tracker._events import (
     AttemptEndEvent,
@@ -658,8 +657,7 @@ class ReceivedBlockTracker:
             LedgerWriteError: The driver log did not take it; the blocks wait as before. It may be
                 on the disk all the same, so ask again for this batch before any later one.
         """
-        # A batch waits for it, and so do the blocks that come meanwhile.
-        with collect_later(), self._commit_lock:
+        with self._commit_lock:
             state = self._state
             if time_ms <= state.last_batch:
                 _log.warning(
