@@ -34,6 +34,8 @@ from tests.services.rabbitmq import RabbitMQ
 from tests.services.redis import RedisServer
 
 _FEW, _MANY = 100, 100_000
+_AT_ONCE = 10_000
+"""MQTT's client has at most 65,535 under way."""
 _EVERY_S = 0.02
 _BOUND_S = 1800.0
 _CONTEXT = multiprocessing.get_context("spawn")
@@ -94,7 +96,8 @@ def _mqtt(folder: Path) -> Iterator[Feed]:
             topic = f"size/{size}/{count}"
             name = topic.replace("/", "-")
             broker.make_session(name, topic, 1)
-            broker.publish(topic, *[b"x" * size] * count)
+            for _ in range(0, count, _AT_ONCE):
+                broker.publish(topic, *[b"x" * size] * min(count, _AT_ONCE))
             return MqttReceiver(broker.address, topic, client_id=name)
 
         yield feed

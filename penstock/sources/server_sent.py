@@ -176,10 +176,16 @@ class ServerSentEventsReceiver(LoopReceiver):
         return True
 
     async def _chunk(self, response: aiohttp.ClientResponse) -> bytes:
+        if self.silence is None:
+            return await response.content.readany()
+        # Not `within`: a task for each chunk would cost what a hundred events cost.
+        silent = ConnectionError(f"nothing came for {self.silence:g} s")
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self.silence, response.content.set_exception, silent)
         try:
-            return await within(response.content.readany(), self.silence)
-        except asyncio.TimeoutError:
-            raise ConnectionError(f"nothing came for {self.silence:g} s") from None
+            return await response.content.readany()
+        finally:
+            timer.cancel()
 
     # -- the thread that stores ------------------------------------------------------------------
 
