@@ -19,17 +19,16 @@ _OPENING = """\
 
 <!-- Made by `make docs` from settings.py and settings_texts.ini in penstock/; change it there. -->
 
-All settings are Spark configuration: set them on `SparkConf`, with `spark-submit --conf`, or in
-`spark-defaults.conf`. They are read by `start()` of a `StreamingContext` or a `ReceiverHost` (those
-that an input needs, when it is made). An unknown `spark.penstock.*` key, or a value that is not
-accepted, is a `SettingError` then, which names the key and what is accepted. Keys of Spark
-Streaming that have no effect here are named in one warning, with the reason.
+All settings are Spark configuration: `SparkConf`, `spark-submit --conf`, `spark-defaults.conf`.
+`start()` of a `StreamingContext` or a `ReceiverHost` reads them (those that an input needs, when it
+is made). An unknown `spark.penstock.*` key, or a value that is not accepted, is then a
+`SettingError`. Keys of Spark Streaming that have no effect here are named in one warning.
 `penstock settings [KEY]` prints this table, or a part of it.
 
-Times, sizes and flags are written as everywhere in Spark: `200ms`, `5s`, `1m` (a minute), `2h`;
-`512k`, `64m`, `1g` (powers of 1024); `true`, `false`. A bare number is a time in the unit that the
-last column has, or a size in bytes. Rates are written as the `limits` library has them:
-`10000/second`, `600000 per minute`.
+Times and sizes are written as in Spark: `200ms`, `5s`, `1m` (a minute), `2h`; `512k`, `64m`, `1g`
+(powers of 1024). A bare number is a time in the unit that the last column has, or a size in bytes.
+Rates are written as the `limits` library has them: `10000/second`, `600000 per minute`. Where the
+last column is empty, a flag is `true` or `false`, and the meaning says the rest.
 """
 
 _SPARKS = """\
@@ -38,20 +37,25 @@ Names and units are Spark's, and so are the defaults, except those of `gracefulS
 """
 
 _SHORTER = (
-    (r"^a (time) of at least 1 ms such as .*? \(a bare number counts (\w+)\)$", r"\1 (\2)"),
-    (r"^a (time .*?) such as .*? \(a bare number counts (\w+)\)$", r"\1 (\2)"),
-    (r"^a (size .*?) such as .*? \(a bare number counts bytes\)$", r"\1"),
-    (r"^a whole number from (\d+) to 2147483647 \(of (.*), without a unit sign\)$", r"\2, from \1"),
-    (r"^a whole number from (\d+ to \d+) \(of (.*), without a unit sign\)$", r"\2, from \1"),
-    (r"^an absolute path .*, or a folder on HDFS.*$", "a path, or one on HDFS or an object store"),
+    (r"^a time of at least 1 ms such as .*? \(a bare number counts (\w+)\)$", r"\1"),
+    (r"^a time (.*?) such as .*? \(a bare number counts (\w+)\)$", r"\2, \1"),
+    (r"^a size (.*?) such as .*? \(a bare number counts bytes\)$", r"\1"),
+    (r"^a whole number (from \d+) to 2147483647 \(of (\w*seconds), .*\)$", r"\2 \1"),
+    (r"^a whole number (from \d+) to 2147483647 \(of .*\)$", r"\1"),
+    (r"^a whole number (from \d+ to \d+)( \(of .*\))?$", r"\1"),
+    (r"^an absolute path .*, or a folder on HDFS.*$", ""),
     (r"^an absolute path on the local file system, such as .*$", "an absolute path"),
-    (r"^(an address such as .*), without a query and .*$", r"\1, without a password"),
-    (r"^a decimal number (.*)$", r"a number \1"),
-    (r"^one of (.*)$", r"\1"),
-    (r"^true or false$", "flag"),
+    (r"^(the path of a folder|an address of this host|an IP address .*|a name|a name in .*)$", ""),
+    (r"^the path of a PEM file$", "a PEM file"),
     (r"^names, with commas between them$", "names, with commas"),
-    (r"^a whole number of (records per second; 0) or less means (no limit)$", r"\1: \2"),
-    (r"^one rate above 0 such as .* \(of (\w+)\)$", r"a rate of \1 above 0"),
+    (r"^(an address such as .*), without a query and .*$", r"\1, without a password"),
+    (r"^a decimal number of at least 0$", "from 0"),
+    (r"^a decimal number (above 0)$", r"\1"),
+    (r"^a decimal number between 0 and 1, without these$", "between 0 and 1"),
+    (r"^one of (.*)$", r"\1"),
+    (r"^true or false$", ""),
+    (r"^a whole number of records per second; 0 or less means (no limit)$", r"0: \1"),
+    (r"^one rate above 0 such as .* \(of \w+\)$", "a rate above 0"),
 )
 """What errors say of accepted values, and what is left of it where the page says the rest."""
 
