@@ -227,7 +227,8 @@ async def run_coroutine(
         task.cancel()
     try:
         await asyncio.wait([task])
-        if not task.cancelled():
+        # Cancelled by anyone else it has failed, as when it awaits a task that a library cancels.
+        if not (task.cancelled() and context.stopped.is_set()):
             task.result()
     finally:
         await cancel_the_rest()
@@ -289,7 +290,7 @@ class AsyncStoring:
             await asyncio.wait([taking], timeout=CLOSE_BOUND_S)
             storer.shutdown(wait=False)
             await cancel_the_rest()
-        if not taking.cancelled():
+        if not (taking.cancelled() and self._context.stopped.is_set()):
             taking.result()
         return not self._context.stopped.is_set()
 

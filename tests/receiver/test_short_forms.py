@@ -662,6 +662,32 @@ def test_an_async_generator_that_raises_is_called_again(
     assert "OSError: line broke" in tracker.of(DeregisterReceiver)[0].error
 
 
+@pytest.mark.parametrize("form", ["coroutine", "async generator"])
+def test_a_source_whose_task_someone_else_cancels_has_failed_and_not_ended(
+    run: Run, tracker: Tracker, shared: Shared, form: str
+) -> None:
+    """As when it awaits a task of a library, which that cancels with its connection."""
+
+    async def hold_out() -> None:
+        shared.say("called")
+        if len(shared.events) == 1:
+            connection = asyncio.ensure_future(asyncio.sleep(3600))
+            asyncio.get_running_loop().call_soon(connection.cancel)
+            await connection
+
+    async def coroutine(ctx: ReceiverContext) -> None:
+        await ctx.store("x")
+        await hold_out()
+
+    async def generator() -> AsyncIterator[str]:
+        yield "x"
+        await hold_out()
+
+    assert run(coroutine if form == "coroutine" else generator).join() is None
+    assert tracker.records() == ["x", "x"]
+    assert "CancelledError" in tracker.of(DeregisterReceiver)[0].error
+
+
 def test_i7_storing_never_blocks_the_event_loop_and_what_is_in_hand_is_bounded(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:

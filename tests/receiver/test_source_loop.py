@@ -26,6 +26,7 @@ from tests.receiver.running import WAIT_S, Running, Shared, Tracker
 from tests.receiver.test_short_forms import (  # noqa: F401
     test_a_coroutine_is_cancelled_at_a_stop,
     test_a_coroutine_that_does_not_wait_stores_all_the_same_in_order,
+    test_a_source_whose_task_someone_else_cancels_has_failed_and_not_ended,
     test_a_task_that_fails_and_that_nobody_awaits_is_told,
     test_an_async_generator_is_cancelled_where_it_waits,
     test_an_async_generator_that_raises_is_called_again,
