@@ -133,6 +133,8 @@ class SourceLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = _Loop()
+            # The system may have had no thread for the source before.
+            if self._thread.ident is None:
                 self._thread.start()
             to_thread = self.lane(f"receiver-{stream_id}-to-thread", stream_id, _TO_THREAD)
             source = RunningSource(self, stream_id, to_thread)

@@ -236,6 +236,24 @@ def test_who_holds_the_loop_is_found_while_others_need_it(loop: SourceLoop) -> N
     assert not other.join(0)
 
 
+def test_a_source_runs_that_begins_after_one_for_which_the_system_had_no_thread(
+    loop: SourceLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def source() -> None:
+        await asyncio.sleep(0)
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    failed = source()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start"):
+            loop.begin(3, failed, lambda task: None)
+    failed.close()
+    assert loop.begin(3, source(), lambda task: None).join(WAIT_S)
+
+
 def test_who_takes_many_turns_holds_nobody_up(loop: SourceLoop) -> None:
     turns = threading.Semaphore(0)
     over = threading.Event()
