@@ -26,9 +26,8 @@ is made). An unknown `spark.penstock.*` key, or a value that is not accepted, is
 `penstock settings [KEY]` prints this table, or a part of it.
 
 Times and sizes are written as in Spark: `200ms`, `5s`, `1m` (a minute), `2h`; `512k`, `64m`, `1g`
-(powers of 1024). A bare number is a time in the unit that the last column has, or a size in bytes.
-Rates are written as the `limits` library has them: `10000/second`, `600000 per minute`. Where the
-last column is empty, a flag is `true` or `false`, and the meaning says the rest.
+(powers of 1024). A bare number is a time in the unit in brackets, or a size in bytes.
+Rates are written as the `limits` library has them: `10000/second`, `600000 per minute`.
 """
 
 _SPARKS = """\
@@ -40,24 +39,21 @@ _SHORTER = (
     (r"^a time of at least 1 ms such as .*? \(a bare number counts (\w+)\)$", r"\1"),
     (r"^a time (.*?) such as .*? \(a bare number counts (\w+)\)$", r"\2, \1"),
     (r"^a size (.*?) such as .*? \(a bare number counts bytes\)$", r"\1"),
-    (r"^a whole number (from \d+) to 2147483647 \(of (\w*seconds), .*\)$", r"\2 \1"),
-    (r"^a whole number (from \d+) to 2147483647 \(of .*\)$", r"\1"),
-    (r"^a whole number (from \d+ to \d+)( \(of .*\))?$", r"\1"),
-    (r"^an absolute path .*, or a folder on HDFS.*$", ""),
-    (r"^an absolute path on the local file system, such as .*$", "an absolute path"),
-    (r"^(the path of a folder|an address of this host|an IP address .*|a name|a name in .*)$", ""),
-    (r"^the path of a PEM file$", "a PEM file"),
-    (r"^names, with commas between them$", "names, with commas"),
+    (r"^a whole number from \d+ to 2147483647 \(of (\w*seconds), .*\)$", r"\1"),
+    (r"^a whole number (.*) to 2147483647 \(of .*\)$", ""),
+    (r"^a whole number from 0 to 65535$", ""),
+    (r"^a whole number (from \d+ to \d+) \(of .*\)$", r"\1"),
+    (r"^an absolute path on the local file system, such as .*$", ""),
+    (r"^(the path of a|an address of this host|an IP address|a name|names)\b.*$", ""),
     (r"^(an address such as .*), without a query and .*$", r"\1, without a password"),
-    (r"^a decimal number of at least 0$", "from 0"),
-    (r"^a decimal number (above 0)$", r"\1"),
+    (r"^a decimal number (above|of at least) 0$", ""),
     (r"^a decimal number between 0 and 1, without these$", "between 0 and 1"),
     (r"^one of (.*)$", r"\1"),
     (r"^true or false$", ""),
     (r"^a whole number of records per second; 0 or less means (no limit)$", r"0: \1"),
-    (r"^one rate above 0 such as .* \(of \w+\)$", "a rate above 0"),
+    (r"^one rate above 0 such as .* \(of \w+\)$", "a rate"),
 )
-"""What errors say of accepted values, and what is left of it where the page says the rest."""
+"""What errors say of accepted values, and what is left of it where key and meaning say the rest."""
 
 
 def _accepted(line: Setting) -> str:
@@ -68,10 +64,13 @@ def _accepted(line: Setting) -> str:
 
 
 def _table(lines: Iterable[Setting]) -> str:
-    rows = ["| key | default | meaning | accepted |", "| --- | --- | --- | --- |"]
+    rows = ["| key | default (accepted) | meaning |", "| --- | --- | --- |"]
     for line in lines:
         default = line.unset or (f"`{line.default}`" if line.default is not None else "not set")
-        rows.append(f"| `{line.key}` | {default} | {line.meaning} | {_accepted(line)} |")
+        accepted = _accepted(line)
+        if accepted:
+            default += f" ({accepted})"
+        rows.append(f"| `{line.key}` | {default} | {line.meaning} |")
     return "\n".join(rows) + "\n"
 
 
