@@ -18,6 +18,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.receiver.slot import SlotLaunch, run_slot
@@ -278,7 +281,7 @@ class ReceiverSlot:
             if ended is TaskEnd.ENDED and not self._is_over():
                 failure = PenstockError("the task of its slot has ended")
         except BaseException as error:  # noqa: BLE001 - whoever waits for an attempt gets it
-            failure = error
+            failure = _with_text(error)
         with self._changed:
             waits, self._moves = self._moves, False
             runs = {one: run for one, run in self._runs.items() if run.process or not waits}
@@ -306,6 +309,19 @@ class ReceiverSlot:
             [group for group in groups if group],
         )
         return launch, self._place(self.streams, executors)
+
+
+def _with_text(error: BaseException) -> BaseException:
+    """Return what Spark raised with its text, which is asked of the JVM.
+
+    There each thread that asks has a thread, and a connection, until it ends: that of a receiver.
+    """
+    if not isinstance(error, (Py4JJavaError, PySparkException)):
+        return error
+    try:
+        return PenstockError(f"{type(error).__name__}: {error}")
+    except Exception as gone:  # noqa: BLE001 - it tells that there is no JVM any more
+        return gone
 
 
 def _named(streams: Iterable[int]) -> str:

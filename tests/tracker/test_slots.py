@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from penstock.receiver import as_receiver, receiver
 from penstock.receiver.slot import SlotLaunch
@@ -277,6 +279,33 @@ def test_a_slot_that_runs_nothing_yet_does_not_move(tmp_path: Path) -> None:
         process = Process(launch, 1, 0, 1, 2)
         process.register()
         process.started(0, 1, 2)
+
+
+def test_what_spark_says_of_a_failed_task_is_asked_once_and_not_by_each_receiver(
+    tmp_path: Path,
+) -> None:
+    """A thread that asks the JVM has a thread there, and a connection, for as long as it lives."""
+    asked: list[str] = []
+
+    class AsksError(Py4JJavaError):
+        def __init__(self) -> None: ...
+
+        def __str__(self) -> str:
+            asked.append(threading.current_thread().name)
+            return "Job aborted due to stage failure: no memory"
+
+    with shared_tracker(tmp_path) as (_, cluster, events):
+        process = Process(slot_launch(cluster), 1, 0, 1, 2)
+        process.register()
+        process.started(0, 1, 2)
+        (running,) = cluster._running.values()
+        running.end.set_exception(AsksError())
+        errors = [events.until("error") for _ in range(3)]
+        assert {one.stream_id for one in errors} == {0, 1, 2}
+        assert {one.last_error for one in errors} == {
+            "AsksError: Job aborted due to stage failure: no memory"
+        }
+        assert asked == ["penstock-receiver-slot-0"]
 
 
 @pytest.mark.parametrize("end", list(TaskEnd))
