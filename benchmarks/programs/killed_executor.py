@@ -2,8 +2,8 @@
 
 A real Spark standalone cluster of two Workers on this machine. A server pushes numbered lines to
 whoever connects, each with the number of its connection. The executor whose process has the
-connection is killed; what counts is the time until a batch is complete that has a line of the next
-connection.
+connection is killed while the other one is up; what counts is the time until a batch is complete
+that has a line of the next connection.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tests.services.standalone import StandaloneCluster
 
 KILLS = 5
 ROUNDS = 2
+WORKERS = 2
 SIDES = ("pyspark", "penstock")
 BOUND_S = 120.0
 BATCH_S = 0.5
@@ -85,6 +86,7 @@ class Run:
         self._side = side
         self._source = Source()
         self._last = 0
+        self._executors = 0
         self._began_s = 0.0
         self._started = False
         settings = {
@@ -106,6 +108,7 @@ class Run:
         self._child = Child(module, options.as_dict(), self._hear, {"TMPDIR": folder})
 
     def _hear(self, message):
+        self._executors = message.get("executors", self._executors)
         if message.get("last", 0) > self._last:
             self._last, self._began_s = message["last"], message["ended"]
 
@@ -115,6 +118,7 @@ class Run:
         for number in range(KILLS):
             # The Worker starts another one, where the receiver can go at the next kill.
             time.sleep(8)
+            self._child.wait("two executors", lambda: self._executors == WORKERS, BOUND_S)
             executor = executor_at(self._source.client_port)
             killed_s = time.monotonic()
             os.kill(executor, signal.SIGKILL)
@@ -140,7 +144,7 @@ def main():
             cluster = StandaloneCluster(cluster_folder)
             run = None
             try:
-                cluster.start(workers=2, cores=2)
+                cluster.start(workers=WORKERS, cores=2)
                 run = Run(side, cluster, folder, given["memory_folder"])
                 pauses[side].extend(run.pauses())
             finally:
