@@ -132,7 +132,7 @@ def fetch(
 
     Returns:
         The record's payload; its sequence, length and CRC-32C are those that were expected. It, and
-        those of the others, share memory that is used again when nobody looks into it any more.
+        those of the others, share memory that is used again when no one looks into it any more.
 
     Raises:
         AuthenticationError: The two ends do not share the secret.

@@ -145,7 +145,7 @@ def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.Re
 # Its partitions hold metadata only; a task finds and reads its blocks. A task costs Spark about as
 # much as the reading of some megabytes, so a batch of many small blocks has about as many tasks as
 # run at a time (`pack`). `BlockRDD.count` asks each task for the number of records in the blocks
-# that it mapped and verified, and makes no Python objects of them. Where nobody sees the
+# that it mapped and verified, and makes no Python objects of them. Where no one sees the
 # partitions, `BlockRDD.map_parts` cuts large blocks: a receiver whose source comes in bursts may
 # have all of a batch in one block, and other cores nothing to do.
 

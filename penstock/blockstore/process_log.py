@@ -152,7 +152,7 @@ class ProcessLog:
             return ProcessLogMember(self, self._writer, folder)
 
     def close(self) -> None:
-        """Close the log, of which nobody writes any more."""
+        """Close the log, of which no one writes any more."""
         with self._opening:
             if self._writer is not None:
                 self._writer.close()

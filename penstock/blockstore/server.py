@@ -80,7 +80,7 @@ from penstock.wire.messages import (
 # application's block server; but the application may be killed as a whole before it has one. So the
 # file's lock (``flock``, shared) says that somebody still needs it: its receiver has it from the
 # beginning, and the block server takes it, too, so that the file stays when the receiver dies. The
-# block server of any other application of the same user removes a file that nobody has had locked
+# block server of any other application of the same user removes a file that no one has had locked
 # for a while. It waits because an application may be just starting, or starting its block server
 # again.
 #
@@ -285,7 +285,7 @@ class BlockServer:
                 raise PenstockError(ExitReason.FOLDER_GONE.value) from error
             if self._launch.driver_is_known_dead:
                 # It was killed while this server was starting. The receivers may be gone, too:
-                # nobody else would remove what they left.
+                # no one else would remove what they left.
                 await self._work(functools.partial(self._clean_up, ExitReason.DRIVER_DEAD))
             raise
 
@@ -464,7 +464,7 @@ def main(arguments: list[str]) -> int:
         if holds_lock(lock, lock_path(launch)):
             remove_own_files(launch)
         # Whoever started it tells that further, and ends what is left of it. Once it is gone,
-        # nobody wants to know.
+        # no one wants to know.
         starter.say(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return 1
     _logger.info("ended: %s", reason.value)

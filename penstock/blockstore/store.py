@@ -354,7 +354,7 @@ class BlockStore:
             except (KeyError, CancelledError) as error:
                 raise IllegalStateError(f"{block.block_id} was not stored") from error
             except BaseException:
-                # The next try begins anew: memory may be short for a moment only.
+                # The next try begins again: memory may be short for a moment only.
                 self._compressing.pop(block.block_id, None)
                 raise
             if compressed is not None:

@@ -84,7 +84,7 @@ _NEXT = """
     WHERE attempt = ? AND number = ?
 """
 _SYNCHRONOUS = {"none": "OFF", "interval": "NORMAL", "always": "FULL"}
-_ANEW = "a stream whose state was lost starts anew under another name"
+_ANEW = "a stream whose state was lost begins again under another name"
 _WAIT_S = 10.0
 _MOST_BYTES = 256 << 20
 _ENTRY_BYTES = 200

@@ -135,7 +135,7 @@ class HostedReceivers:
             if self._run.encryption is not None:
                 check_in_memory(settings.memory_dir)
         if self.tracker.shared_rate is not None:
-            # Receivers would wait for it, and nobody would see why.
+            # Receivers would wait for it, and no one would see why.
             self.tracker.shared_rate.check()
 
     def status(self) -> tuple[ReceiverStatus, ...]:

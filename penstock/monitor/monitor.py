@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #
 # All of it is asked of Spark's JVM through classes that are Spark's own business, in a thread of
 # its own (``penstock-spark-views``): what a version of Spark does not have is left out with a line
-# in the log, and a JVM that does not answer holds nobody up.
+# in the log, and a JVM that does not answer holds no one up.
 
 _EVERY_S = 1.0
 _PATH = "/streaming"
@@ -123,7 +123,7 @@ class SparkViews:
         try:
             do()
         except Exception as error:  # noqa: BLE001  # whatever Spark's JVM says
-            # After the end of Spark there is nobody to take it back from.
+            # After the end of Spark there is no one to take it back from.
             _log.log(logging.DEBUG if self._stopped.is_set() else level, "%s: %s", what, error)
             return False
         return True

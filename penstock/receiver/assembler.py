@@ -395,7 +395,7 @@ class BlockAssembler:
         yield from self._fitting(batch.slice(half))
 
     def _discard_misfit(self, reason: Exception, record: Callable[[], Any]) -> None:
-        # Its message says all: where in these modules it was raised helps nobody.
+        # Its message says all: where in these modules it was raised helps no one.
         reason.__cause__ = reason.__context__ = None
         self._discard_one(reason.with_traceback(None), record)
 

@@ -480,7 +480,7 @@ def _settle(durable: asyncio.Future[None], error: BaseException | None) -> None:
         else:
             durable.set_exception(error)
 
-    # The loop has ended with the source: nobody waits any more.
+    # The loop has ended with the source: no one waits any more.
     with contextlib.suppress(RuntimeError):
         durable.get_loop().call_soon_threadsafe(settle)
 

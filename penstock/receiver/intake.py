@@ -114,7 +114,7 @@ class Call(NamedTuple):
 
     Attributes:
         name: The method of `IntakeStoring` that makes it.
-        arguments: Of that; nobody else changes them.
+        arguments: Of that; no one else changes them.
         records: How many records it stores.
         size: About how many bytes they take.
     """

@@ -194,7 +194,7 @@ class BlockPipeline:
                             self._tell_of_callback()
             if self.failed is not None:
                 raise BlockNotStoredError(self.stream_id, self.why_over())
-            # First of all: whatever fails from here on, its records are in nobody else's hands.
+            # First of all: whatever fails from here on, its records are in no one else's hands.
             self._sealed.append(block)
             self.blocks_sealed += 1
             self._is_sealed.notify()

@@ -525,7 +525,7 @@ class Storing:
                     return
 
     def _check_thread(self) -> None:
-        # It would wait for room, a lock or its own report, and nobody but it could bring them.
+        # It would wait for room, a lock or its own report, and no one but it could bring them.
         if self._pipeline.is_own_thread():
             raise IllegalStateError(
                 "store was called by an acknowledgement callback, on the thread that makes blocks "

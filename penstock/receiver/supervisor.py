@@ -235,7 +235,7 @@ class ReceiverSupervisor:
         self._attempt.ask_stop(exit_report, timeout_s)
         generator = self._generator
         if exit_report.kind in _OUT_OF_REACH and generator is not None:
-            # Also in the middle of a stop that has more time: nobody takes what waits.
+            # Also in the middle of a stop that has more time: no one takes what waits.
             generator.give_up_within(timeout_s)
 
     def seconds_to_end(self) -> float | None:

@@ -146,7 +146,7 @@ class AmqpSession(ClientSession[_Delivery]):
         channel.queue_declare(self._options.queue, passive=True)
         channel.basic_qos(prefetch_count=self._options.prefetch)
         self._link = link
-        if self.ended.is_set():  # a stop that found no link has woken nobody
+        if self.ended.is_set():  # a stop that found no link has woken no one
             return
         self.forget()
 

@@ -304,7 +304,7 @@ class NatsReceiver(LoopReceiver):
             "ack_wait": int(self.ack_wait_s * 1e9),
             "max_ack_pending": self.max_pending,
             "max_deliver": -1,
-            # A stream that was made anew has nothing from before this receiver.
+            # A stream that was made again has nothing from before this receiver.
             "deliver_policy": "all" if self.lastPosition else self.start,
         }
         if len(self.subjects) == 1:

@@ -375,7 +375,7 @@ class QueryRates:
             return
         # Of the estimator, which cannot change; that of this batch may be longer.
         own_ms = follower.trigger_ms or _INTERVAL_MS
-        # So long its records came: since the batch before. Nobody knows it of the first.
+        # So long its records came: since the batch before. No one knows it of the first.
         came_ms = took_ms if begun_ms is None else max(1, batch.begun_ms - begun_ms)
         is_aimd = self._settings.rate_estimator == "aimd"
         lowest = self._settings.aimd_min_rate if is_aimd else self._settings.pid_min_rate

@@ -171,7 +171,7 @@ class RunOperations:
                 raise
             report = _stop(self, signals, stopSparkContext)
         if signals.count < 2:
-            # What failed while the stop waited, as it may be why something was given up; nobody
+            # What failed while the stop waited, as it may be why something was given up; no one
             # else waits any more.
             self.awaitTerminationOrTimeout(0)
         if not report.is_complete and not hasattr(sys, "ps1"):

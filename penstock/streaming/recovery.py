@@ -317,7 +317,7 @@ def _newest(path: str) -> tuple[EncryptionKey | None, Checkpoint | None]:
 
 def _take_storage(pairs: Iterable[tuple[str, str]]) -> None:
     pairs = [pair for pair in pairs if is_storage_setting(pair[0])]
-    # In the environment it would be named as a variable, which nobody has set.
+    # In the environment it would be named as a variable, which no one has set.
     Settings.from_pairs(pairs)
     take_storage(pairs)
 

@@ -138,7 +138,7 @@ class BlockDeletion:
         for host, places in segments.items():
             self._block_servers.release_copies(host, (), places)
         if release.is_first and release.stream_id in self._with_copies:
-            # Also where there is a copy of which nobody was told.
+            # Also where there is a copy of which no one was told.
             self._block_servers.release_everywhere((release.attempt,))
         if release.is_first:
             for host in release.replica_hosts:

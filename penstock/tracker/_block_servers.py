@@ -18,7 +18,7 @@ class _Host:
     address: tuple[str, int] | None = None
     peer: Peer | None = None
     lost_at_s: float = 0.0
-    # Segments that nobody was there to delete; attempts are named again by each clean-up, but not
+    # Segments that no one was there to delete; attempts are named again by each clean-up, but not
     # those that only have copies here.
     segments: list[tuple[str, int]] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)

@@ -287,7 +287,7 @@ class TrackerEndpoint:
         if handler is None:
             return Refused(f"{type(message).__name__} is not taken here")
         if isinstance(message, ReportRateStatus):
-            # Many of them come, and nobody waits for an answer.
+            # Many of them come, and no one waits for an answer.
             self._control.post(lambda: handler.on_control(peer, message))
             return Ok()
         if isinstance(message, RegisterReceiver):

@@ -224,7 +224,7 @@ class Epochs:
         start, epoch = known
         self._check_fits(epoch)
         if start < epoch.end or epoch.is_open:
-            # Whether all of it is where it belongs nobody knows.
+            # Whether all of it is where it belongs no one knows.
             self._state = _State.LOGGED
             again = "Continuous stream %s: epoch %d was logged, and is committed once more"
             _log.info(again, self.name, epoch.number)

@@ -37,7 +37,7 @@ from penstock.wire.messages import (
 #
 # What no query has read yet lies in the logs, and would fill the disk. So a stream may have a
 # bound: once so many bytes are unread, its receiver is paused, as by hand, and who calls `store`
-# waits. It goes on when a quarter of them is read, is released, or is needed by nobody any more.
+# waits. It goes on when a quarter of them is read, is released, or is needed by no one any more.
 #
 # What must hold:
 #
@@ -45,7 +45,7 @@ from penstock.wire.messages import (
 # - *It ends.* Spark commits a batch when it begins the next one, and there is none while nothing
 #   comes. So a consumer has read all before the place at which it asks for more, though what it has
 #   not committed yet stays for it.
-# - *Who comes late holds nobody up.* What was there before a consumer does not count for it.
+# - *Who comes late holds no one up.* What was there before a consumer does not count for it.
 # - What was on its way when the bound was reached is still taken, so the bound is passed by as much
 #   as a receiver has in hand.
 

@@ -397,7 +397,7 @@ class _Replay:
         if self._applied < 0:
             self._begin(record, parsed)
         if parsed.number <= self._number:
-            # Its append had failed and was carried out all the same, later. Nobody relied on it.
+            # Its append had failed and was carried out all the same, later. No one relied on it.
             _log.warning(
                 "driver log %s: record %d at offset %d of segment %d was never confirmed; dropped",
                 self._folder,

@@ -11,14 +11,14 @@ What must hold
 * *Moves are sticky.* A split stays where it is unless its receiver has too many, or is not wanted;
   receivers whose splits stay are not touched.
 * *One that dies keeps its splits*: its restart, which takes no one else down, is sooner there than
-  others would be, and lasts as long as a move. The others take over what nobody starts again: of
+  others would be, and lasts as long as a move. The others take over what no one starts again: of
   a receiver that is given up, or whose executor was lost and leaves too few slots for all.
 * What cannot be done now is done later: nothing that hangs holds up who is not concerned.
 
 Each of the most receivers that the stream may have is a stream of the ledger of its own, with its
 own attempts, blocks and rates; those without splits do not run.
 
-The life of a move: the splits are divided anew (`divided`); receivers that would have others are
+The life of a move: the splits are divided again (`divided`); receivers that would have others are
 told to stop, and store their last blocks; their jobs' threads wait in `await_turn`; when they are
 at rest, it is divided among them alone, logged, and they start. One that does not end is cancelled,
 and if that is of no use it keeps what it has, and the move is tried again.

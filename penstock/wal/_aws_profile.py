@@ -94,7 +94,7 @@ class ProfileCredentials:
                 self._reading.release()
 
     def _keys(self) -> dict[str, Any]:
-        # What botocore renews it renews itself; of what is in a file it reads each session anew.
+        # What botocore renews it renews itself; of what is in a file it reads each session again.
         if not hasattr(self._credentials, "refresh_needed"):
             self._session = self._sessions.Session(profile=self._profile)
             self._credentials = self._session.get_credentials()

@@ -587,7 +587,7 @@ class LocalFolderLock:
                 errno.EWOULDBLOCK, found or "a process that has not said its name", path
             ) from None
         # Whoever removed the log may have unlinked the file between the two calls: then this is
-        # a lock on a file without a name, which nobody else would see.
+        # a lock on a file without a name, which no one else would see.
         try:
             named = os.stat(path)
         except FileNotFoundError:

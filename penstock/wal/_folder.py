@@ -234,7 +234,7 @@ def owner_of(folder: str) -> str | None:
     try:
         fd = os.open(os.path.join(folder, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None  # Without it nobody has the folder; or it is not to be told.
+        return None  # Without it no one has the folder; or it is not to be told.
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -308,7 +308,7 @@ class ObjectFileSystem:
         What begins there or behind it is removed, the last parts first, if it is settled. Otherwise
         a part that begins there stays, with what is behind it, and is void by the header of the
         next segment: who was replaced would remove here what its successor has read. Where none
-        begins nobody has read what is behind it, and it is void by the fence.
+        begins no one has read what is behind it, and it is void by the fence.
         """
         for _ in range(_FENCE_TRIES):
             parts = self.parts(path)

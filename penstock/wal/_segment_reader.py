@@ -316,7 +316,7 @@ class SegmentReader:
         if self.trailer is not None:
             committed = max(committed, self.trailer.committed)
         clean = not found and self._is_unwritten(file, position)
-        # Without the segment right after it nobody says where an abandoned one ended: later ones
+        # Without the segment right after it no one says where an abandoned one ended: later ones
         # know the sequence as committed, which may have been in the one that was released.
         if committed < sequence and (followed or not clean):
             committed = committed_later()

@@ -67,7 +67,7 @@ class LogWriter:
     then writes. Another one begins while the queue holds as much as one write takes, or, with a
     `Company`, its time has come: waiting for answers must neither hold up the bytes nor the next
     flush, and small appends share a write as ever. Each is acknowledged when it and all before it
-    are there. When one fails, so do those behind it, and nobody writes until all of them are over:
+    are there. When one fails, so do those behind it, and no one writes until all of them are over:
     what they may leave in the segment is behind a place that was never written. Who is to end a
     segment waits for all of them, too.
 

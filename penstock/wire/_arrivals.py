@@ -142,7 +142,7 @@ class Arrivals:
             error = None if task.cancelled() else task.exception()
             if error is None and not task.cancelled():
                 return
-            # Nobody has it: the transport, if it was made, has let go of it.
+            # No one has it: the transport, if it was made, has let go of it.
             accepted.close()
             self.remove(arrival)
             if error is not None:

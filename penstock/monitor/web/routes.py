@@ -213,10 +213,10 @@ class Live:
 
 # ``/health/live`` and ``/health/ready``, fit for the probes of Kubernetes.
 #
-# Live: the program has streams, and somebody answers. A probe that starts a program anew because it
-# is slow makes it slower, so slowness is none of this. Ready: data can flow and does: the streams
-# have started, every receiver runs and has not failed again and again, and batches keep up. Both
-# are 200, or 503 with the reasons, one a line.
+# Live: the program has streams, and answers. A probe that restarts a slow program makes
+# it slower, so slowness is none of this. Ready: data can flow and does: the streams have started,
+# every receiver runs and has not failed repeatedly, and batches keep up. Both are 200, or 503 with
+# the reasons, one a line.
 
 _LATE_INTERVALS = 10
 _LATE_LEAST_MS = 30_000
@@ -225,7 +225,7 @@ its batch interval."""
 
 
 def live() -> Answer:
-    """Answer that somebody answers."""
+    """Answer that the program lives."""
     return text_answer("ok")
 
 

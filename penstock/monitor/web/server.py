@@ -354,7 +354,7 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
         server.give_until(self.connection, server.bounds.answer_s)
         try:
             answer = server.answer(request)
-        except Exception as error:  # noqa: BLE001  # a defect of ours, which harms nobody else
+        except Exception as error:  # noqa: BLE001  # a defect of ours, which harms no one else
             server.limited_log.log(
                 f"A request could not be answered: {type(error).__name__}: {error}", error=error
             )

@@ -202,7 +202,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         assert self.remember_ms is not None
         done_ms = time_ms - self.remember_ms
         if self.needed_ms is not None:
-            # A restart may have to make states anew from batches that are long done.
+            # A restart may have to make states again from batches that are long done.
             done_ms = min(done_ms, self.needed_ms - 1)
         for old_ms in [ms for ms in self.ranges if ms <= done_ms]:
             del self.ranges[old_ms]
@@ -239,7 +239,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
             and last.offsetRanges == ranges
             and not any(each.count() for each in ranges)
         ):
-            # An idle stream: nothing to make anew.
+            # An idle stream: nothing to make again.
             return last
         partitions = [each.topicPartition() for each in ranges]
         context = self.graph.spark_context

@@ -86,7 +86,7 @@ class LetterOperation(NarrowOperation):
                 yield self._released(self._results(chunk, begin, failures))
                 begin += len(chunk)
         finally:
-            # Also when nobody reads further, as `take` does.
+            # Also when no one reads further, as `take` does.
             failures.write()
 
     def _results(self, chunk: list[Any], begin: int, failures: _Failures) -> list[Any]:
