@@ -81,9 +81,9 @@ class ContinuousOperation:
     Attributes:
         function: The function.
         sink: Where its output goes.
-        epoch_ms: How long an epoch is.
+        epoch: How long an epoch is, as Spark writes times, or in seconds.
         parallelism: How many tasks call it.
-        timeout_s: How long one call of the function or the sink may take.
+        timeout: How long one call of the function or the sink may take.
         attempts: After that many failures without an epoch between, it is given up.
         dead_letters: Whether records for which the function raises are dead letters.
         key_by: The column by whose keys the records are shared among the tasks, each of which has a
@@ -92,13 +92,16 @@ class ContinuousOperation:
         watermark: Where event time comes from; None: there is none.
         deliver: When the function is called: with blocks that are ``durable``, or already when they
             are ``stored``.
+
+    Raises:
+        TypeError, ValueError: One is not accepted.
     """
 
     function: Callable[..., pa.RecordBatch | None]
     sink: Sink
-    epoch_ms: int = 100
+    epoch: str | float = "100 ms"
     parallelism: int = 1
-    timeout_s: float = 60.0
+    timeout: str | float = "60 s"
     attempts: int = 10
     dead_letters: bool = False
     key_by: str | None = None
@@ -106,75 +109,65 @@ class ContinuousOperation:
     watermark: Watermark | None = None
     deliver: Literal["durable", "stored"] = "durable"
 
-    @staticmethod
-    def of(
-        function: Any,
-        sink: Any,
-        epoch: Any,
-        parallelism: Any,
-        timeout: Any,
-        attempts: Any,
-        dead_letters: Any = False,
-        key_by: Any = None,
-        on_timer: Any = None,
-        watermark: Any = None,
-        deliver: Any = "durable",
-    ) -> ContinuousOperation:
-        """Return what a program's arguments ask for.
-
-        Raises:
-            TypeError, ValueError: One is not accepted.
-        """
-        if not callable(function):
+    def __post_init__(self) -> None:
+        if not callable(self.function):
             accepted = "a function that takes a pyarrow.RecordBatch and returns one, or None"
-            raise TypeError(refused("function", function, accepted))
-        if not (key_by is None or (isinstance(key_by, str) and key_by)):
-            raise TypeError(refused("key_by", key_by, "the name of a column, or None"))
-        if on_timer is not None and not callable(on_timer):
+            raise TypeError(refused("function", self.function, accepted))
+        if not (self.key_by is None or (isinstance(self.key_by, str) and self.key_by)):
+            raise TypeError(refused("key_by", self.key_by, "the name of a column, or None"))
+        if self.on_timer is not None and not callable(self.on_timer):
             accepted = "a function that is called as on_timer(expired, state, timers), or None"
-            raise TypeError(refused("on_timer", on_timer, accepted))
-        if not (watermark is None or isinstance(watermark, Watermark)):
+            raise TypeError(refused("on_timer", self.on_timer, accepted))
+        if not (self.watermark is None or isinstance(self.watermark, Watermark)):
             accepted = "a penstock.streaming.Watermark, such as Watermark('at', '10 s'), or None"
-            raise TypeError(refused("watermark", watermark, accepted))
-        if key_by is None and (on_timer is not None or watermark is not None):
-            what = "watermark" if on_timer is None else "on_timer"
+            raise TypeError(refused("watermark", self.watermark, accepted))
+        if self.key_by is None and (self.on_timer is not None or self.watermark is not None):
+            what = "watermark" if self.on_timer is None else "on_timer"
             raise ValueError(f"{what} needs key_by: timers and watermark are kept with its state")
-        with_timers = "" if on_timer is None else ", timers"
-        given = "batch" if key_by is None else f"batch, state{with_timers}"
-        why = "without key_by" if key_by is None else "with key_by"
-        why += " and on_timer" if on_timer is not None else ""
-        _check_signature(function, "the function", "function", given, why)
-        if on_timer is not None:
-            _check_signature(on_timer, "on_timer", "on_timer", "expired, state, timers", "then")
-        if not isinstance(sink, Sink):
-            raise TypeError(refused("sink", sink, "a penstock.streaming.Sink, such as FileSink"))
-        if not isinstance(dead_letters, bool):
-            raise TypeError(refused("dead_letters", dead_letters, "True or False"))
-        if key_by is not None and dead_letters:
+        self._check_signatures()
+        if not isinstance(self.sink, Sink):
+            accepted = "a penstock.streaming.Sink, such as FileSink"
+            raise TypeError(refused("sink", self.sink, accepted))
+        if not isinstance(self.dead_letters, bool):
+            raise TypeError(refused("dead_letters", self.dead_letters, "True or False"))
+        if self.key_by is not None and self.dead_letters:
             raise ValueError(
                 "dead_letters=True and key_by do not go together: what the function had changed of "
                 "its state before it raised would stay. Let it catch what it raises"
             )
-        if deliver not in ("durable", "stored"):
-            raise ValueError(refused("deliver", deliver, "'durable' or 'stored'"))
-        if key_by is not None and deliver == "stored":
+        if self.deliver not in ("durable", "stored"):
+            raise ValueError(refused("deliver", self.deliver, "'durable' or 'stored'"))
+        if self.key_by is not None and self.deliver == "stored":
             raise ValueError(
                 "deliver='stored' and key_by do not go together: the state would have what was "
                 "never logged when a receiver dies. Leave deliver out"
             )
-        return ContinuousOperation(
-            function,
-            sink,
-            _milliseconds(epoch, "epoch"),
-            as_count(parallelism, "parallelism", "tasks", 1, _MOST_TASKS),
-            _milliseconds(timeout, "timeout") / 1000,
-            as_count(attempts, "attempts", "attempts", 1),
-            dead_letters,
-            key_by,
-            on_timer,
-            watermark,
-            deliver,
-        )
+        assert self.epoch_ms > 0
+        assert self.timeout_s > 0
+        # As plain numbers, whatever counts was given.
+        tasks = as_count(self.parallelism, "parallelism", "tasks", 1, _MOST_TASKS)
+        object.__setattr__(self, "parallelism", tasks)
+        object.__setattr__(self, "attempts", as_count(self.attempts, "attempts", "attempts", 1))
+
+    def _check_signatures(self) -> None:
+        with_timers = "" if self.on_timer is None else ", timers"
+        given = "batch" if self.key_by is None else f"batch, state{with_timers}"
+        why = "without key_by" if self.key_by is None else "with key_by"
+        why += " and on_timer" if self.on_timer is not None else ""
+        _check_signature(self.function, "the function", "function", given, why)
+        if self.on_timer is not None:
+            given = "expired, state, timers"
+            _check_signature(self.on_timer, "on_timer", "on_timer", given, "then")
+
+    @property
+    def epoch_ms(self) -> int:
+        """How long an epoch is, in milliseconds."""
+        return _milliseconds(self.epoch, "epoch")
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one call may take, in seconds."""
+        return _milliseconds(self.timeout, "timeout") / 1000
 
 
 def _check_signature(function: Any, what: str, name: str, given: str, why: str) -> None:

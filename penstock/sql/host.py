@@ -293,7 +293,7 @@ class ReceiverHost:
             KeyError: There is no such stream.
             IllegalStateError: The host was started, or the stream has such a function already.
         """
-        operation = ContinuousOperation.of(
+        operation = ContinuousOperation(
             *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
             on_timer=on_timer,
             watermark=watermark,

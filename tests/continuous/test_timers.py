@@ -683,7 +683,7 @@ def asked(**arguments: Any) -> ContinuousOperation:
     sink = FunctionSink(lambda epoch, table: None)
     given = {"key_by": "key", "on_timer": tell, "watermark": None, "function": function}
     given.update(arguments)
-    return ContinuousOperation.of(
+    return ContinuousOperation(
         given["function"],
         sink,
         "1s",

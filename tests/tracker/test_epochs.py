@@ -64,7 +64,7 @@ def operation(
 ) -> ContinuousOperation:
     sink = FunctionSink(lambda epoch, table: None)
     operation = ContinuousOperation(
-        lambda batch: batch, sink, 100, parallelism, 60.0, attempts, key_by=key_by
+        lambda batch, *_: batch, sink, "100 ms", parallelism, "60 s", attempts, key_by=key_by
     )
     return operation if key_by else replace(operation, deliver="stored")
 
@@ -549,7 +549,7 @@ class Waiting:
         self.epochs = Epochs(
             0,
             "clicks",
-            replace(operation(1, key_by="key"), epoch_ms=epoch_ms),
+            replace(operation(1, key_by="key"), epoch=epoch_ms / 1000),
             self.case.ledger.places,
             lambda delay_s, function: self.later.append((delay_s, function)),
             lambda: None,
@@ -1031,7 +1031,7 @@ def test_an_epoch_ends_before_the_receiver_waits_for_it(tmp_path: Path) -> None:
     cluster = ThreadCluster()
     streams = streams_of(
         case.ledger.places,
-        replace(operation(1), epoch_ms=3_600_000),
+        replace(operation(1), epoch="1 hour"),
         cluster,
         Settings(),
         BlockLogs("/log", "always"),

@@ -158,7 +158,7 @@ class ReceiverDStream(RatedDStream[T_co]):
                 "continuous() needs a stream of one receiver: of several that share a source, "
                 "records of a split could be out of order, and those without splits hold cores"
             )
-        operation = ContinuousOperation.of(
+        operation = ContinuousOperation(
             *(function, sink, epoch, parallelism, timeout, attempts, dead_letters, key_by),
             on_timer=on_timer,
             watermark=watermark,
