@@ -31,7 +31,7 @@ from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import BlockLogs
 from penstock.settings import IO_ENCRYPTION, Settings
-from penstock.tracker._epochs import MOST_BYTES, Epochs, EpochStatus
+from penstock.tracker._epochs import MOST_BYTES, EpochOwner, Epochs, EpochStatus
 from penstock.tracker._receiver_jobs import (
     Launch,
     Next,
@@ -89,24 +89,62 @@ _STATE = re.compile(r"([0-9a-f]{32})-\d+-of-\d+\.sqlite(-journal)?$")
 _log = logging.getLogger("penstock.tracker")
 
 
+@dataclass(frozen=True)
+class ContinuousStream:
+    """A stream that has a continuous function.
+
+    Attributes:
+        name: Its name.
+        operation: What is asked for.
+        pickled: That, pickled.
+        max_backlog_bytes: With so many bytes that are in no logged epoch its receiver waits; None:
+            it does not.
+    """
+
+    name: str
+    operation: ContinuousOperation
+    pickled: bytes
+    max_backlog_bytes: int | None = None
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes of no committed epoch a task is sent, so that one ends before it waits."""
+        wanted = self.max_backlog_bytes
+        return MOST_BYTES if wanted is None else min(MOST_BYTES, wanted // 4)
+
+
+@dataclass(frozen=True)
+class TaskSurroundings:
+    """Where the tasks of continuous streams run.
+
+    Attributes:
+        cluster: Where.
+        settings: The application's settings.
+        access: Returns what reaching blocks needs, as of now.
+        logs: Where blocks are logged; beside them states are kept.
+        locations: Returns where tasks of a stream should run.
+    """
+
+    cluster: Cluster
+    settings: Settings
+    access: Callable[[], BlockAccess]
+    logs: BlockLogs
+    locations: Callable[[int], tuple[TaskLocation, ...]]
+
+
 class ContinuousStreams:
     """All continuous streams of a tracker. Its owner calls `start`, `drain` and `stop`.
 
     Args:
-        operations: By stream: its name, what is asked for, and that pickled.
+        streams: What they are, by stream.
         places: The ledger's.
-        cluster: Where tasks run.
-        settings: The application's settings.
+        around: Where their tasks run.
         clock: Time, for pauses between attempts.
         listeners: Are notified of streams that are given up.
-        access: Returns what reaching blocks needs, as of now.
-        logs: Where blocks are logged; beside them states are kept.
-        locations: Returns where tasks of a stream should run.
         later: Runs something on a loop after some seconds.
         on_logged: Notified of a stream an epoch of which was logged.
         release: Lets go of blocks that no one needs.
         lost: Attempts of receivers whose blocks went with an earlier run.
-        backlogs: With so many bytes that are in no logged epoch the receiver of a stream waits.
 
     Raises:
         SettingError: There is a state by key, and the settings forbid its files.
@@ -115,56 +153,52 @@ class ContinuousStreams:
 
     def __init__(
         self,
-        operations: Mapping[int, tuple[str, ContinuousOperation, bytes]],
+        streams: Mapping[int, ContinuousStream],
         places: Places,
         *,
-        cluster: Cluster,
-        settings: Settings,
+        around: TaskSurroundings,
         clock: Clock,
         listeners: Listeners,
-        access: Callable[[], BlockAccess],
-        logs: BlockLogs,
-        locations: Callable[[int], tuple[TaskLocation, ...]],
         later: Callable[[float, Callable[[], None], EventLoop], None],
         on_logged: Callable[[int], None],
         release: Callable[[], None],
         lost: frozenset[str],
-        backlogs: Mapping[int, int] | None = None,
     ) -> None:
-        self._cluster = cluster
-        self._settings = settings
+        self._around = around
+        self._settings = settings = around.settings
         self._listeners = listeners
-        self._access = access
-        self._letters = logs.letters_place(settings) if settings.dead_letters_enabled else None
-        self._logs = logs
-        if any(operation.key_by is not None for _, operation, _ in operations.values()):
+        self._logs = around.logs
+        self._letters = (
+            self._logs.letters_place(settings) if settings.dead_letters_enabled else None
+        )
+        if any(stream.operation.key_by is not None for stream in streams.values()):
             self._check_states()
-        self._locations = locations
         self._limited_log = RateLimitedLog(_log, clock)
         self._later = later
         self._loop = EventLoop("continuous", _failed)
-        self._pickled = {number: found[2] for number, found in operations.items()}
+        self._pickled = {stream_id: stream.pickled for stream_id, stream in streams.items()}
         self._streams = {
             stream_id: Epochs(
                 stream_id,
-                name,
-                operation,
+                stream.name,
+                stream.operation,
                 places,
-                lambda delay_s, function: later(delay_s, function, self._loop),
-                partial(on_logged, stream_id),
-                release,
-                partial(listeners.continuous_error, stream_id),
+                EpochOwner(
+                    lambda delay_s, function: later(delay_s, function, self._loop),
+                    partial(on_logged, stream_id),
+                    release,
+                    partial(listeners.continuous_error, stream_id),
+                ),
                 lost,
                 clock,
-                # So that one ends, whatever its time, before the receiver waits for it.
-                min(MOST_BYTES, (backlogs or {}).get(stream_id, 4 * MOST_BYTES) // 4),
+                stream.most_bytes,
             )
-            for stream_id, (name, operation, _) in operations.items()
+            for stream_id, stream in streams.items()
         }
         self._jobs = {
             (stream_id, number): ReceiverJob(
                 stream_id,
-                cluster,
+                around.cluster,
                 _TaskStarts(self, epochs, number),
                 RestartBackoff(settings.restart_max_delay_s, settings.restart_reset_s),
                 clock,
@@ -339,18 +373,18 @@ class ContinuousStreams:
             epochs.operation.parallelism,
             attempt,
             self._pickled[epochs.stream_id],
-            self._access(),
+            self._around.access(),
             epochs.operation.timeout_s,
             settings.ask_timeout_s,
             settings.block_server_lease_s,
             settings.max_frame_bytes,
-            {found.executor_id: found.host for found in self._cluster.executors()},
+            {found.executor_id: found.host for found in self._around.cluster.executors()},
             self._letters_of(epochs) if epochs.operation.dead_letters else None,
             self._state_of(epochs, number),
             epochs.operation.watermark,
         )
         epochs.launched(number, attempt)
-        return Launch(attempt, partial(run_task, launch), self._locations(epochs.stream_id))
+        return Launch(attempt, partial(run_task, launch), self._around.locations(epochs.stream_id))
 
     def _letters_of(self, epochs: Epochs) -> FunctionLetters:
         number, name, place = epochs.stream_id, epochs.name, self._letters
@@ -369,7 +403,7 @@ class ContinuousStreams:
         if epochs.is_over():
             return Next.DONE
         trace = text_of_job(error) if error is not None else ""
-        if is_end_of_spark(error, trace, self._cluster):
+        if is_end_of_spark(error, trace, self._around.cluster):
             epochs.stop()
             self._listeners.ended_with_spark(epochs.stream_id, trace)
             return Next.DONE
@@ -386,7 +420,7 @@ class ContinuousStreams:
     def thread_died(self, epochs: Epochs, error: BaseException) -> None:
         """Tell the user of a defect, or of the end of Spark that came between two jobs."""
         trace = text_of_job(error)
-        if is_end_of_spark(error, trace, self._cluster):
+        if is_end_of_spark(error, trace, self._around.cluster):
             epochs.stop()
             self._listeners.ended_with_spark(epochs.stream_id, trace)
         else:

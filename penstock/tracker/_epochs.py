@@ -149,6 +149,23 @@ class EpochStatus:
         return ", ".join(f"{what} ({tasks})" for what, tasks in counts.items())
 
 
+@dataclass(frozen=True)
+class EpochOwner:
+    """Whoever has the epochs of a stream, as these know it.
+
+    Attributes:
+        later: Runs something on the thread of epochs after some seconds.
+        on_logged: Called there when an epoch is logged: blocks before it need no one to wait.
+        on_released: Called there, now and then, when blocks may go.
+        on_given_up: Notified why nothing of it is called any more.
+    """
+
+    later: Callable[[float, Callable[[], None]], None]
+    on_logged: Callable[[], None]
+    on_released: Callable[[], None]
+    on_given_up: Callable[[str, str], None]
+
+
 class Epochs:
     """The epochs of one stream.
 
@@ -157,10 +174,7 @@ class Epochs:
         name: Its name.
         operation: What is asked for.
         places: The ledger's.
-        later: Runs something on the thread of epochs after some seconds.
-        on_logged: Called there when an epoch is logged: blocks before it need no one to wait.
-        on_released: Called there, now and then, when blocks may go.
-        on_given_up: Notified why nothing of it is called any more.
+        owner: Is told what comes of them.
         lost: Attempts of receivers whose blocks went with an earlier run.
         clock: What time it is for timers.
         most_bytes: How many bytes of blocks that are in no committed epoch a task is sent; at least
@@ -173,10 +187,7 @@ class Epochs:
         name: str,
         operation: ContinuousOperation,
         places: Places,
-        later: Callable[[float, Callable[[], None]], None],
-        on_logged: Callable[[], None],
-        on_released: Callable[[], None],
-        on_given_up: Callable[[str, str], None],
+        owner: EpochOwner,
         lost: frozenset[str],
         clock: Clock,
         most_bytes: int = MOST_BYTES,
@@ -185,10 +196,7 @@ class Epochs:
         self.name = name
         self.operation = operation
         self._places = places
-        self._later = later
-        self._on_logged = on_logged
-        self._on_released = on_released
-        self._on_given_up = on_given_up
+        self._owner = owner
         self._lost = lost
         self._clock = clock
         self._most_bytes = most_bytes
@@ -301,7 +309,7 @@ class Epochs:
         elif not (self._has_timer or self._is_due):
             # From its first block on, also while the one before is committed.
             self._has_timer = True
-            self._later(self.operation.epoch_ms / 1000, self._time_is_over)
+            self._owner.later(self.operation.epoch_ms / 1000, self._time_is_over)
 
     def _send(self, number: int, start: int, end: int, parts: int) -> None:
         """Send a task its blocks from one place up to another; needs `_changed`."""
@@ -368,7 +376,7 @@ class Epochs:
         wakes_s = self._clock.monotonic_s() + left_s
         if wakes_s < self._wakes_s:
             self._wakes_s = wakes_s
-            self._later(left_s, partial(self._look_at_timers, wakes_s))
+            self._owner.later(left_s, partial(self._look_at_timers, wakes_s))
 
     def _look_at_timers(self, wakes_s: float) -> None:
         with self._changed:
@@ -455,7 +463,7 @@ class Epochs:
             return
         except LedgerError as error:
             self._limited_log.log(f"{error}; it is tried again", like="epoch not logged")
-            self._later(_AGAIN_S, self._log_if_prepared)
+            self._owner.later(_AGAIN_S, self._log_if_prepared)
             return
         with self._changed:
             self._start, self._epoch = start, epoch
@@ -469,9 +477,9 @@ class Epochs:
             is_due = time.monotonic() - self._released_s >= _AGAIN_S
             if is_due:
                 self._released_s = time.monotonic()
-        self._on_logged()
+        self._owner.on_logged()
         if is_due:
-            self._on_released()
+            self._owner.on_released()
 
     def committed(self, message: EpochCommitted) -> None:
         """Take note that a task's part of an epoch is where it belongs."""
@@ -519,7 +527,7 @@ class Epochs:
         """Fill the next epoch, as all of the last one is where it belongs."""
         # A task could not undo two epochs of its state: a driver that comes back must know.
         if self.operation.key_by is not None and not self._note_committed():
-            self._later(_AGAIN_S, partial(self._go_on, number))
+            self._owner.later(_AGAIN_S, partial(self._go_on, number))
             return
         with self._changed:
             if self._state is not _State.LOGGED or self._epoch.number != number:
@@ -531,14 +539,14 @@ class Epochs:
                 self._await_timers()
             self._changed.notify_all()
         if is_idle:
-            self._later(_AGAIN_S, partial(self._note_idle, number))
+            self._owner.later(_AGAIN_S, partial(self._note_idle, number))
 
     def _note_idle(self, number: int) -> None:
         """Note that the last epoch is where it belongs, if no other has come: its blocks may go."""
         with self._changed:
             is_last = self._epoch.number == number and self._state is _State.FILLING
         if is_last and self._note_committed():
-            self._on_released()
+            self._owner.on_released()
 
     def _note_committed(self) -> bool:
         epoch = structs.replace(self._epoch, is_open=False)
@@ -605,7 +613,7 @@ class Epochs:
             if self._is_over:
                 return
             self._stop_tasks()
-        self._on_given_up(message, error)
+        self._owner.on_given_up(message, error)
 
     def gone(self, peer: Peer) -> list[tuple[int, str]]:
         """Take note that a connection is gone; what its task had prepared went with it.

@@ -27,7 +27,12 @@ from penstock.settings import Settings
 from penstock.threads import Repeated
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._continuous import ContinuousStreams, remove_states
+from penstock.tracker._continuous import (
+    ContinuousStream,
+    ContinuousStreams,
+    TaskSurroundings,
+    remove_states,
+)
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
 from penstock.tracker._epochs import EpochStatus
@@ -478,30 +483,28 @@ class ReceiverTracker:
             return
         endpoint.continuous = self._continuous = ContinuousStreams(
             {
-                stream_id: (
+                stream_id: ContinuousStream(
                     self._stream_names[stream_id],
                     operation,
                     _dumps((operation.function, operation.sink, operation.on_timer)),
+                    self._kept[stream_id].max_backlog_bytes,
                 )
                 for stream_id, operation in self._operations.items()
             },
             self.ledger.places,
-            cluster=self._cluster,
-            settings=self._settings,
+            around=TaskSurroundings(
+                self._cluster,
+                self._settings,
+                lambda: self.block_access,
+                self._logs,
+                self._beside_receiver,
+            ),
             clock=self._clock,
             listeners=self._listeners,
-            access=lambda: self.block_access,
-            logs=self._logs,
-            locations=self._beside_receiver,
             later=endpoint.later,
             on_logged=service.backlogs.check,
             release=self.release_places,
             lost=self._lost_attempts,
-            backlogs={
-                stream_id: found.max_backlog_bytes
-                for stream_id, found in self._kept.items()
-                if found.max_backlog_bytes is not None
-            },
         )
 
     def _beside_receiver(self, stream_id: int) -> tuple[TaskLocation, ...]:

@@ -30,7 +30,7 @@ from penstock.continuous import timers as timers_module
 from penstock.continuous.task import _Output
 from penstock.tracker import _epochs
 from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._epochs import Epochs, EpochStatus
+from penstock.tracker._epochs import EpochOwner, Epochs, EpochStatus
 from penstock.tracker.places import Places
 from penstock.wire.messages import (
     CommitEpoch,
@@ -235,10 +235,12 @@ class Driver:
             "clicks",
             world.operation,
             world.case.ledger.places,
-            lambda delay_s, function: self.later.append((delay_s, function)),
-            lambda: None,
-            world.case.release,
-            lambda message, error: world.given_up.append(message),
+            EpochOwner(
+                lambda delay_s, function: self.later.append((delay_s, function)),
+                lambda: None,
+                world.case.release,
+                lambda message, error: world.given_up.append(message),
+            ),
             frozenset(),
             world.case.clock,
         )

@@ -30,9 +30,9 @@ from penstock.errors import SettingError
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.tracker import LedgerError, _epochs
-from penstock.tracker._continuous import ContinuousStreams
+from penstock.tracker._continuous import ContinuousStream, ContinuousStreams, TaskSurroundings
 from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._epochs import MOST_BLOCKS, Epochs
+from penstock.tracker._epochs import MOST_BLOCKS, EpochOwner, Epochs
 from penstock.tracker._events import EpochEvent
 from penstock.tracker._receiver_jobs import Next
 from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
@@ -176,10 +176,12 @@ class Driver:
             "clicks",
             operation(tasks, key_by=world.key_by),
             world.case.ledger.places,
-            lambda delay_s, function: self.timers.append(function),
-            lambda: None,
-            world.case.release,
-            lambda message, error: self.given_up.append(message),
+            EpochOwner(
+                lambda delay_s, function: self.timers.append(function),
+                lambda: None,
+                world.case.release,
+                lambda message, error: self.given_up.append(message),
+            ),
             lost,
             world.case.clock,
         )
@@ -497,9 +499,9 @@ def test_epochs_go_on_over_drivers_and_the_number_of_tasks_and_anew_in_another_l
 def keyed(case: Case, tasks: int, key_by: str | None = "key") -> Epochs:
     nothing: Any = None
     places = case.ledger.places
-    told = (lambda *_: None, lambda: None, lambda: None, lambda *_: None)
+    owner = EpochOwner(lambda *_: None, lambda: None, lambda: None, lambda *_: None)
     wanted = operation(tasks, key_by=key_by)
-    return Epochs(0, "clicks", wanted, places, *told, frozenset(), nothing)
+    return Epochs(0, "clicks", wanted, places, owner, frozenset(), nothing)
 
 
 def test_keys_stay_with_the_task_that_has_their_state(tmp_path: Path) -> None:
@@ -551,10 +553,12 @@ class Waiting:
             "clicks",
             replace(operation(1, key_by="key"), epoch=epoch_ms / 1000),
             self.case.ledger.places,
-            lambda delay_s, function: self.later.append((delay_s, function)),
-            lambda: None,
-            lambda: None,
-            lambda message, error: None,
+            EpochOwner(
+                lambda delay_s, function: self.later.append((delay_s, function)),
+                lambda: None,
+                lambda: None,
+                lambda message, error: None,
+            ),
             frozenset(),
             self.case.clock,
         )
@@ -921,24 +925,19 @@ def streams_of(
     settings: Settings,
     logs: BlockLogs,
     timers: Timers,
-    **more: Any,
+    max_backlog_bytes: int | None = None,
 ) -> ContinuousStreams:
     nothing: Any = SimpleNamespace(continuous_error=print)
     return ContinuousStreams(
-        {0: ("clicks", wanted, b"")},
+        {0: ContinuousStream("clicks", wanted, b"", max_backlog_bytes)},
         places,
-        cluster=cluster,
-        settings=settings,
+        around=TaskSurroundings(cluster, settings, lambda: nothing, logs, lambda stream_id: ()),
         clock=SystemClock(),
         listeners=nothing,
-        access=lambda: nothing,
-        logs=logs,
-        locations=lambda stream_id: (),
         later=lambda delay_s, function, loop: timers.put((delay_s, function)),
         on_logged=lambda stream_id: None,
         release=lambda: None,
         lost=frozenset(),
-        **more,
     )
 
 
@@ -1036,7 +1035,7 @@ def test_an_epoch_ends_before_the_receiver_waits_for_it(tmp_path: Path) -> None:
         Settings(),
         BlockLogs("/log", "always"),
         queue.SimpleQueue(),
-        backlogs={0: 40_000},
+        max_backlog_bytes=40_000,
     )
     streams.start()
     try:
