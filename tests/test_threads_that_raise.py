@@ -531,7 +531,7 @@ def server(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
 
 
 def client_loop(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.wire import ApplicationLink, Client, ClientClosedError, ClientLoop
+    from penstock.wire import ApplicationLink, Client, ClientLoop, ConnectionLostError
 
     async def end() -> None:
         raise SystemExit(SAID)
@@ -549,7 +549,7 @@ def client_loop(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Pa
     # Whoever shares it hears of it, and waits for nothing.
     assert len(told) == 2
     for one in found:
-        with pytest.raises(ClientClosedError):
+        with pytest.raises(ConnectionLostError):
             one.ask(StopReceiver(), WAIT_S)
         one.close()
     assert loop.stop(WAIT_S)
@@ -558,7 +558,7 @@ def client_loop(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Pa
 
 
 def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.wire import ApplicationLink, Client, ClientClosedError
+    from penstock.wire import ApplicationLink, Client, ConnectionLostError
 
     def end(items: Any) -> None:
         take(items)
@@ -570,7 +570,7 @@ def client(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -
     take = found._take
     monkeypatch.setattr(found, "_take", end)
     found.connect(WAIT_S)
-    with pytest.raises(ClientClosedError):
+    with pytest.raises(ConnectionLostError):
         found.ask(StopReceiver(), WAIT_S)
     heard.wait_for_log()
     assert len(told) == 1

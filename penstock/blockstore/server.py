@@ -61,7 +61,6 @@ from penstock.errors import PenstockError
 from penstock.wire import (
     AuthenticationError,
     Client,
-    ClientClosedError,
     ConnectionLostError,
     WireError,
     WireOptions,
@@ -280,7 +279,7 @@ class BlockServer:
                     # The application ended while this server was starting.
                     await asyncio.to_thread(client.close)
             await registration
-        except (ConnectionLostError, ClientClosedError) as error:
+        except ConnectionLostError as error:
             if not self._holds_lock():
                 raise PenstockError(ExitReason.FOLDER_GONE.value) from error
             if self._launch.driver_is_known_dead:

@@ -15,9 +15,9 @@ What must hold:
 - *Order.* Parts with the same number come in order, as each waits for the answer to the one before.
   All records of a request are in one block.
 - *Held back.* While the server says that it takes nothing now, as that of a stream that is held or
-  paused does, the part waits (`SinkHeldError`). While it says nothing, as one whose receiver starts
-  again, the part is sent again for a while; then that is one of the `attempts`. What no attempt
-  would get past is a `SinkError`.
+  paused does, the part waits (`SinkError.is_held`). While it says nothing, as one whose receiver
+  starts again, the part is sent again for a while; then that is one of the `attempts`. What no
+  attempt would get past is another `SinkError`.
 
 Any other server that takes such keys is as good a target as it keeps them.
 """
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock._arguments import refused
-from penstock.continuous.sinks import Epoch, Sink, SinkError, SinkHeldError, json_rows
+from penstock.continuous.sinks import Epoch, Sink, SinkError, json_rows
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -48,10 +48,6 @@ _PASSING = (*_HELD, 408, 425, 500, 502, 504)
 _SHOWN = 500
 _MOST_BYTES = 4 << 20
 """Of a request: a receiver takes 16 MiB, in one block. An epoch of what has waited is larger."""
-
-
-class PartNotTakenError(PenstockError):
-    """The server did not take a part in time."""
 
 
 class HttpSink(Sink):
@@ -93,9 +89,9 @@ class HttpSink(Sink):
             while (why := self._send(key, body)) is not None:
                 if time.monotonic() > end_s - _AGAIN_S:
                     if self._is_held:
-                        raise SinkHeldError(f"{self._url} answers {why}")
+                        raise SinkError(f"{self._url} answers {why}", is_held=True)
                     told = f"{self._url} did not take {key} within {_WAIT_S:g} s: {why}"
-                    raise PartNotTakenError(told)
+                    raise PenstockError(told)
                 time.sleep(_AGAIN_S)
 
     def _send(self, key: str, body: bytes) -> str | None:

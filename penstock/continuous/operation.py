@@ -110,54 +110,13 @@ class ContinuousOperation:
     deliver: Literal["durable", "stored"] = "durable"
 
     def __post_init__(self) -> None:
-        if not callable(self.function):
-            accepted = "a function that takes a pyarrow.RecordBatch and returns one, or None"
-            raise TypeError(refused("function", self.function, accepted))
-        if not (self.key_by is None or (isinstance(self.key_by, str) and self.key_by)):
-            raise TypeError(refused("key_by", self.key_by, "the name of a column, or None"))
-        if self.on_timer is not None and not callable(self.on_timer):
-            accepted = "a function that is called as on_timer(expired, state, timers), or None"
-            raise TypeError(refused("on_timer", self.on_timer, accepted))
-        if not (self.watermark is None or isinstance(self.watermark, Watermark)):
-            accepted = "a penstock.streaming.Watermark, such as Watermark('at', '10 s'), or None"
-            raise TypeError(refused("watermark", self.watermark, accepted))
-        if self.key_by is None and (self.on_timer is not None or self.watermark is not None):
-            what = "watermark" if self.on_timer is None else "on_timer"
-            raise ValueError(f"{what} needs key_by: timers and watermark are kept with its state")
-        self._check_signatures()
-        if not isinstance(self.sink, Sink):
-            accepted = "a penstock.streaming.Sink, such as FileSink"
-            raise TypeError(refused("sink", self.sink, accepted))
-        if not isinstance(self.dead_letters, bool):
-            raise TypeError(refused("dead_letters", self.dead_letters, "True or False"))
-        if self.key_by is not None and self.dead_letters:
-            raise ValueError(
-                "dead_letters=True and key_by do not go together: what the function had changed of "
-                "its state before it raised would stay. Let it catch what it raises"
-            )
-        if self.deliver not in ("durable", "stored"):
-            raise ValueError(refused("deliver", self.deliver, "'durable' or 'stored'"))
-        if self.key_by is not None and self.deliver == "stored":
-            raise ValueError(
-                "deliver='stored' and key_by do not go together: the state would have what was "
-                "never logged when a receiver dies. Leave deliver out"
-            )
+        _check(self)
         assert self.epoch_ms > 0
         assert self.timeout_s > 0
         # As plain numbers, whatever counts was given.
         tasks = as_count(self.parallelism, "parallelism", "tasks", 1, _MOST_TASKS)
         object.__setattr__(self, "parallelism", tasks)
         object.__setattr__(self, "attempts", as_count(self.attempts, "attempts", "attempts", 1))
-
-    def _check_signatures(self) -> None:
-        with_timers = "" if self.on_timer is None else ", timers"
-        given = "batch" if self.key_by is None else f"batch, state{with_timers}"
-        why = "without key_by" if self.key_by is None else "with key_by"
-        why += " and on_timer" if self.on_timer is not None else ""
-        _check_signature(self.function, "the function", "function", given, why)
-        if self.on_timer is not None:
-            given = "expired, state, timers"
-            _check_signature(self.on_timer, "on_timer", "on_timer", given, "then")
 
     @property
     def epoch_ms(self) -> int:
@@ -168,6 +127,48 @@ class ContinuousOperation:
     def timeout_s(self) -> float:
         """How long one call may take, in seconds."""
         return _milliseconds(self.timeout, "timeout") / 1000
+
+
+def _check(asked: Any) -> None:
+    if not callable(asked.function):
+        accepted = "a function that takes a pyarrow.RecordBatch and returns one, or None"
+        raise TypeError(refused("function", asked.function, accepted))
+    if not (asked.key_by is None or (isinstance(asked.key_by, str) and asked.key_by)):
+        raise TypeError(refused("key_by", asked.key_by, "the name of a column, or None"))
+    if asked.on_timer is not None and not callable(asked.on_timer):
+        accepted = "a function that is called as on_timer(expired, state, timers), or None"
+        raise TypeError(refused("on_timer", asked.on_timer, accepted))
+    if not (asked.watermark is None or isinstance(asked.watermark, Watermark)):
+        accepted = "a penstock.streaming.Watermark, such as Watermark('at', '10 s'), or None"
+        raise TypeError(refused("watermark", asked.watermark, accepted))
+    if asked.key_by is None and (asked.on_timer is not None or asked.watermark is not None):
+        what = "watermark" if asked.on_timer is None else "on_timer"
+        raise ValueError(f"{what} needs key_by: timers and watermark are kept with its state")
+    with_timers = "" if asked.on_timer is None else ", timers"
+    given = "batch" if asked.key_by is None else f"batch, state{with_timers}"
+    why = "without key_by" if asked.key_by is None else "with key_by"
+    why += " and on_timer" if asked.on_timer is not None else ""
+    _check_signature(asked.function, "the function", "function", given, why)
+    if asked.on_timer is not None:
+        given = "expired, state, timers"
+        _check_signature(asked.on_timer, "on_timer", "on_timer", given, "then")
+    if not isinstance(asked.sink, Sink):
+        accepted = "a penstock.streaming.Sink, such as FileSink"
+        raise TypeError(refused("sink", asked.sink, accepted))
+    if not isinstance(asked.dead_letters, bool):
+        raise TypeError(refused("dead_letters", asked.dead_letters, "True or False"))
+    if asked.key_by is not None and asked.dead_letters:
+        raise ValueError(
+            "dead_letters=True and key_by do not go together: what the function had changed of "
+            "its state before it raised would stay. Let it catch what it raises"
+        )
+    if asked.deliver not in ("durable", "stored"):
+        raise ValueError(refused("deliver", asked.deliver, "'durable' or 'stored'"))
+    if asked.key_by is not None and asked.deliver == "stored":
+        raise ValueError(
+            "deliver='stored' and key_by do not go together: the state would have what was "
+            "never logged when a receiver dies. Leave deliver out"
+        )
 
 
 def _check_signature(function: Any, what: str, name: str, given: str, why: str) -> None:

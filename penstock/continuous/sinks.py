@@ -49,11 +49,20 @@ class Epoch:
         return f"{self.source}-{self.number:012d}-{self.part:04d}"
 
 
-class SinkHeldError(PenstockError):
-    """Where a sink leads takes nothing for now, and says so.
+class SinkError(PenstockError):
+    """A sink finds what it cannot go on with; another attempt would find the same.
 
-    The task calls `commit` again, says what it waits for, and counts no failure, for an hour.
+    The stream is given up at once, and what was received stays in the log. One that is held, as
+    where it leads takes nothing for now, and says so, is asked again: the task says what it waits
+    for, and counts no failure, for an hour.
+
+    Attributes:
+        is_held: Whether it is.
     """
+
+    def __init__(self, message: str, *, is_held: bool = False) -> None:
+        super().__init__(message)
+        self.is_held = is_held
 
 
 class Sink:
@@ -362,13 +371,6 @@ _WRITERS: dict[str, Callable[[BinaryIO, Sequence[pa.RecordBatch]], None]] = {
     "arrow": _write_arrow,
     "jsonl": _write_jsonl,
 }
-
-
-class SinkError(PenstockError):
-    """A sink finds what it cannot go on with; another attempt would find the same.
-
-    The stream is given up at once, and what was received stays in the log.
-    """
 
 
 _AUTOCOMMIT = (

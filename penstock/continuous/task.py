@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.blockstore import Block, BlockAccess, BlockKind, read_block, shown_block
 from penstock.continuous.operation import Watermark
-from penstock.continuous.sinks import Epoch, Sink, SinkError, SinkHeldError
+from penstock.continuous.sinks import Epoch, Sink, SinkError
 from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_of_part
 from penstock.continuous.timers import NO_WATERMARK, ExpiredTimers, TimerService
 from penstock.dead_letters import FunctionLetters
@@ -88,11 +88,7 @@ class ContinuousTaskError(PenstockError):
 
 
 class NoRecordBatchError(PenstockError):
-    """A block holds pickled objects, of which there is no record batch."""
-
-
-class WrongResultError(PenstockError):
-    """The function returned what is no record batch, and will do so again."""
+    """A block, or what the function returned, is no record batch, and never will be."""
 
 
 @dataclass(frozen=True)
@@ -505,10 +501,7 @@ class _Attempt:
                 records, more = self._output_of_block(program, place, info)
                 found += more + self._expire(program)
                 self._records += records
-        except NoRecordBatchError as error:
-            self._fail("its blocks have no columns", error, permanent=True)
-            return False
-        except (WrongResultError, StateError) as error:
+        except (NoRecordBatchError, StateError) as error:
             is_permanent = not isinstance(error, StateError) or error.is_permanent
             self._fail(f"it failed with {self._with}", error, permanent=is_permanent)
             return False
@@ -731,7 +724,8 @@ class _Attempt:
         except WireError as error:
             self._end(f"the driver is gone: {error}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; it is told
-            self._fail("the sink failed", error, permanent=isinstance(error, SinkError))
+            is_permanent = isinstance(error, SinkError) and not error.is_held
+            self._fail("the sink failed", error, permanent=is_permanent)
         finally:
             with contextlib.suppress(Exception), self._sink_call.timed():
                 sink.close()
@@ -750,8 +744,8 @@ class _Attempt:
             try:
                 with self._sink_call.timed():
                     sink.commit(epoch, batches)
-            except SinkHeldError as error:
-                if time.monotonic() > held_s:
+            except SinkError as error:
+                if not error.is_held or time.monotonic() > held_s:
                     raise
                 self._held = f"{self._sink_call.what} ({encodable(str(error))[:_HELD_TEXT]})"
                 if self._ended.wait(_LOOK_S):
@@ -796,7 +790,7 @@ def _checked(result: Any, what: str = "the function") -> list[Any]:
     if result is None:
         return []
     if not isinstance(result, pa.RecordBatch):
-        raise WrongResultError(
+        raise NoRecordBatchError(
             f"{what} must return a pyarrow.RecordBatch or None, and returned "
             f"{type(result).__name__}"
         )

@@ -111,7 +111,7 @@ def letters(
     Raises:
         FileNotFoundError: There is no such folder.
         CorruptRecordError: What was written cannot be read.
-        EncryptionMismatchError, WrongKeyError: It is encrypted, or not, or with another key.
+        EncryptionMismatchError: It is encrypted, or not, or with another key.
         PenstockError: There are other logs, or other things altogether.
     """
     fs, path = locate(folder)

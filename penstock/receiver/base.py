@@ -267,7 +267,7 @@ class Receiver:
             ReceiverStoppedError: The receiver has stopped, or was started again since; or it stops,
                 and this has an `ack`. Nothing of it counts as stored.
             PositionTypeError: `position` holds something else.
-            PositionOrderError: It is a number, or a list of numbers, and less than the last one.
+            PositionError: It is a number, or a list of numbers, and less than the last one.
             PenstockError: The position is larger than 64 KB; or many records with a position, which
                 must be in one block, do not fit into one together.
             Exception: A record cannot be pickled. Only this call fails; the stream goes on.

@@ -35,7 +35,7 @@ from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
 from penstock.threads import OwnedThread
-from penstock.wal import AppendTooLargeError, LogClosedError, LogRemovedError, LogTakenOverError
+from penstock.wal import AppendTooLargeError, LogClosedError, LogLostError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo
 
@@ -64,8 +64,7 @@ _NEVER_PASSES = (
     FrameTooLargeError,
     AppendTooLargeError,
     LogClosedError,
-    LogRemovedError,
-    LogTakenOverError,
+    LogLostError,
 )
 """Among these, what is the same the next time. All else is a defect, and it is, too."""
 

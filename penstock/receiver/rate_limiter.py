@@ -21,7 +21,7 @@ from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock, SystemClock, WaitClock
-from penstock.errors import IllegalStateError
+from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,19 +34,14 @@ _PAUSE_S = 0.005
 SOON_S = 1.0
 """For a token that is further away than this no one waits who is to stop."""
 
+STOPPED = "the rate limiter was stopped: the receiver is stopping, and not all of this is stored"
+
 _SHORTEST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.25
 
 _SHARE = 4
 """One lease takes at most this part of the burst. Permits that are out keep the bucket from
 filling, so one lessee must not hold the whole burst while its source is idle."""
-
-
-class RateLimiterStoppedError(IllegalStateError):
-    """The limiter was stopped; nothing passes any more."""
-
-    def __init__(self) -> None:
-        super().__init__("the rate limiter was stopped: the receiver is stopping")
 
 
 class TokenBucket:
@@ -233,7 +228,7 @@ class RateLimiter:
             when none came in time.
 
         Raises:
-            RateLimiterStoppedError: The limiter was stopped, before or while waiting.
+            ReceiverStoppedError: The limiter was stopped, before or while waiting.
         """
         if wanted < 1:
             raise ValueError(f"wanted must be at least 1, not {wanted}")
@@ -289,7 +284,7 @@ class RateLimiter:
             Whether they passed in time; else they are not counted.
 
         Raises:
-            RateLimiterStoppedError: The limiter was stopped, before or while waiting.
+            ReceiverStoppedError: The limiter was stopped, before or while waiting.
         """
         if size < 0:
             raise ValueError(f"size must not be negative, but is {size}")
@@ -357,7 +352,7 @@ class RateLimiter:
             self._wake()
 
     def stop(self) -> None:
-        """Let nothing pass any more; who waits gets `RateLimiterStoppedError`. Idempotent."""
+        """Let nothing pass any more; who waits gets `ReceiverStoppedError`. Idempotent."""
         with self._lock:
             self._stopped = True
             self._wake()
@@ -388,7 +383,7 @@ class RateLimiter:
             is_last_chance = remaining_s is not None and remaining_s <= 0
             with self._lock:
                 if self._stopped:
-                    raise RateLimiterStoppedError
+                    raise ReceiverStoppedError(STOPPED)
                 answer = take(is_last_chance)
                 if answer.granted or is_last_chance:
                     return answer.granted

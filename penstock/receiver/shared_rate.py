@@ -31,10 +31,11 @@ from limits.storage import RedisStorage
 from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import PenstockError
+from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.rate_limiter import (
     SOON_S,
+    STOPPED,
     RateLimiter,
-    RateLimiterStoppedError,
 )
 from penstock.settings import Settings
 
@@ -310,7 +311,7 @@ class SharedRate:
             How many; 0 when none came in time.
 
         Raises:
-            RateLimiterStoppedError: It was stopped, before or while waiting.
+            ReceiverStoppedError: It was stopped, before or while waiting.
         """
         granted = self._take_left(wanted)
         if granted:
@@ -353,7 +354,7 @@ class SharedRate:
 
     def _take_left(self, wanted: int) -> int:
         if self._stopped.is_set():
-            raise RateLimiterStoppedError
+            raise ReceiverStoppedError(STOPPED)
         with self._lock:
             if self._clock.monotonic_s() >= self._good_until_s:
                 return 0

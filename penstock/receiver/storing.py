@@ -45,10 +45,16 @@ from penstock.receiver.bulk import (
     reader_of,
 )
 from penstock.receiver.discards import Discards
-from penstock.receiver.door import DoorState, StoreDoor, acknowledge_nothing, withdraw
+from penstock.receiver.door import (
+    DoorState,
+    ReceiverStoppedError,
+    StoreDoor,
+    acknowledge_nothing,
+    withdraw,
+)
 from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
 from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
-from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
+from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.splits import position_of_splits
 from penstock.receiver.validation import InvalidRecordError, Validation
 
@@ -63,22 +69,8 @@ _KINDS = {
 }
 
 
-class PositionTooLargeError(PenstockError, ValueError):
-    """A position is too large to travel with each block, and to be kept with each in the ledger.
-
-    Attributes:
-        size: Bytes of the position as MessagePack.
-        limit: What is accepted.
-    """
-
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(
-            f"a position of {size} bytes is larger than the {limit} bytes that are accepted: it "
-            "goes into the driver's log with every block, so keep to what finds the place again "
-            "(an offset, a token), and leave the rest with the source"
-        )
-        self.size = size
-        self.limit = limit
+class PositionError(PenstockError, ValueError):
+    """A position is too large to be kept with each block, or is before the last one."""
 
 
 class PositionTypeError(PenstockError, TypeError):
@@ -97,25 +89,6 @@ class PositionTypeError(PenstockError, TypeError):
         )
         self.found = found
         self.kind = kind
-
-
-class PositionOrderError(PenstockError, ValueError):
-    """A position is before the last one: the next start would give again what is stored.
-
-    Attributes:
-        position: The position.
-        last: The last one, that of an earlier start of the receiver included.
-    """
-
-    def __init__(self, position: object, last: object) -> None:
-        super().__init__(
-            f"position={position!r:.200} goes back behind the last one, {last!r:.200}: it is the "
-            "place after these records, and a source begins after the last one (lastPosition, or "
-            "ctx.last_position). Where the count begins again, as in another file, let a position "
-            'say in what it counts, such as {"file": name, "offset": offset}'
-        )
-        self.position = position
-        self.last = last
 
 
 _NO_ACKNOWLEDGEMENT: AbstractContextManager[None] = nullcontext()
@@ -493,15 +466,12 @@ class Storing:
             self._check_open(door)
             if door.is_stopping and not self._limiter.passes_soon:
                 door.refuse_waiting()
-            try:
-                granted = self._limiter.lease(
-                    wanted,
-                    _LEASE_STEP_S,
-                    in_hand=wanted if in_hand else 1,
-                    lessee="bulk" if in_hand else "single",
-                )
-            except RateLimiterStoppedError:
-                door.refuse_waiting()
+            granted = self._limiter.lease(
+                wanted,
+                _LEASE_STEP_S,
+                in_hand=wanted if in_hand else 1,
+                lessee="bulk" if in_hand else "single",
+            )
             if granted:
                 # It may have been cleared while this waited.
                 self.came.set()
@@ -518,7 +488,7 @@ class Storing:
         size = self._assembler.take_uncharged()
         if not size:
             return
-        with suppress(RateLimiterStoppedError):
+        with suppress(ReceiverStoppedError):
             while not self._limiter.charge_bytes(size, _LEASE_STEP_S):
                 if door.is_stopping and not self._limiter.passes_soon:
                     self._limiter.owe_bytes(size)
@@ -544,7 +514,12 @@ class Storing:
             found = f"{encodable(repr(position)):.200}"
             raise PositionTypeError(found, "str with a lone surrogate") from None
         if len(encoded) > self._position_bytes:
-            raise PositionTooLargeError(len(encoded), self._position_bytes)
+            raise PositionError(
+                f"a position of {len(encoded)} bytes is larger than the {self._position_bytes} "
+                "bytes that are accepted: it goes into the driver's log with every block, so keep "
+                "to what finds the place again (an offset, a token), and leave the rest with the "
+                "source"
+            )
         # Before anything is discarded; another thread may store one before this is stored.
         self._check_order(position)
         return encoded
@@ -552,7 +527,13 @@ class Storing:
     def _check_order(self, position: Any) -> None:
         """Refuse a position that goes back; for good with the assembler's lock."""
         if _goes_back(position, self._last_position):
-            raise PositionOrderError(position, self._last_position)
+            raise PositionError(
+                f"position={position!r:.200} goes back behind the last one, "
+                f"{self._last_position!r:.200}: it is the place after these records, and a source "
+                "begins after the last one (lastPosition, or ctx.last_position). Where the count "
+                "begins again, as in another file, let a position say in what it counts, such as "
+                '{"file": name, "offset": offset}'
+            )
 
     def _mark(self, position: Any, encoded: bytes | None, ack: Callable[[], None] | None) -> None:
         """Attach a position and an acknowledgement. The assembler's lock is held."""

@@ -28,8 +28,8 @@ from pika.exceptions import (
 
 from penstock.clock import YEARS_S
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._client_session import ClientSession, ConnectionFailedError
-from penstock.sources._common import RefusedError
+from penstock.sources._client_session import ClientSession
+from penstock.sources._common import RefusedError, ServerError
 from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
@@ -160,11 +160,11 @@ class AmqpSession(ClientSession[_Delivery]):
         while not self._is_over:
             connection.process_data_events(_STEP_S)
             if cancelled:
-                raise ConnectionFailedError(
+                raise ServerError(
                     "it cancelled the consumer: the queue was deleted, or its node is gone"
                 )
             if not channel.is_open:
-                raise channel._closing_reason or ConnectionFailedError("the channel was closed")
+                raise channel._closing_reason or ServerError("the channel was closed")
 
     # -- the thread that stores ------------------------------------------------------------------
 
@@ -216,12 +216,12 @@ def _failed(error: Exception) -> PenstockError:
     # pika takes a connection that ends at that moment for a refusal, too.
     if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
         return RefusedError(f"it refuses the connection: {said}")
-    return ConnectionFailedError(said)
+    return ServerError(said)
 
 
 def _closed(error: ChannelClosedByBroker) -> PenstockError:
     is_refused = error.reply_code in (_ACCESS_REFUSED, _RESOURCE_LOCKED)
-    return (RefusedError if is_refused else ConnectionFailedError)(error.reply_text)
+    return (RefusedError if is_refused else ServerError)(error.reply_text)
 
 
 def _id_of(message: _Delivery) -> bytes | None:

@@ -21,9 +21,15 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from penstock._arguments import refused
-from penstock.errors import PenstockError, typed_text
+from penstock.errors import typed_text
 from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
-from penstock.sources._common import Reconnecting, RefusedError, SourceReceiver, in_halves
+from penstock.sources._common import (
+    Reconnecting,
+    RefusedError,
+    ServerError,
+    SourceReceiver,
+    in_halves,
+)
 from penstock.threads import OwnedThread
 
 T = TypeVar("T")
@@ -35,10 +41,6 @@ _SEALED_PART = 1 / 8
 """Of the window: what is stored then can become durable before the server has given the rest."""
 _MOMENT_S = 0.01
 """Messages of that time are stored together: it costs less than a call for each."""
-
-
-class ConnectionFailedError(PenstockError):
-    """The connection to the server failed, or it gives nothing more; it is tried again."""
 
 
 class ClientSession(ABC, Generic[T]):
@@ -81,7 +83,7 @@ class ClientSession(ABC, Generic[T]):
         """Connect again and again, until it is to end."""
         self._storing.start()
         try:
-            errors = (ConnectionFailedError, OSError, RefusedError)
+            errors = (ServerError, OSError, RefusedError)
             self._reconnecting.run(self.serve, self.ended, errors)
         finally:
             self.ended.set()

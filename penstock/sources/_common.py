@@ -98,6 +98,18 @@ def as_records(found: Any) -> list[bytes]:
     return records
 
 
+class ServerError(PenstockError):
+    """A server does not give what is asked of it, or cannot be reached; it is asked again.
+
+    Attributes:
+        code: Its number of the error; 0 where it has none.
+    """
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 class RefusedError(PenstockError):
     """The server refuses what is asked of it; asking again soon does not help."""
 

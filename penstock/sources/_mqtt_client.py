@@ -21,8 +21,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._client_session import ConnectionFailedError
-from penstock.sources._common import RefusedError
+from penstock.sources._common import RefusedError, ServerError
 
 __all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "Published"]
 
@@ -169,13 +168,13 @@ class MqttClient(mqtt.Client):
 
         Raises:
             RefusedError: The broker refused it.
-            ConnectionFailedError: It was lost.
+            ServerError: It was lost.
         """
         if self._failure is not None:
             raise self._failure
         if self.socket() is None:
             why = "" if self._lost_by is None else f": {self._lost_by}"
-            raise ConnectionFailedError(f"the connection was lost{why}")
+            raise ServerError(f"the connection was lost{why}")
 
     def read(self, has_room: Callable[[], bool]) -> None:
         """Take a packet, and more as long as they are messages and there is room for another."""
@@ -207,7 +206,7 @@ class MqttClient(mqtt.Client):
         self, client: object, data: object, flags: mqtt.ConnectFlags, reason: ReasonCode, _: object
     ) -> None:
         if reason.is_failure:
-            kind = ConnectionFailedError if reason.value in _PASSING else RefusedError
+            kind = ServerError if reason.value in _PASSING else RefusedError
             self._failure = kind(f"it refuses the connection: {reason}")
         else:
             self.session_present = flags.session_present
@@ -237,7 +236,7 @@ class MqttClient(mqtt.Client):
         try:
             published = self._published(self._in_packet["command"], self._in_packet["packet"])
         except (MQTTException, ValueError, LookupError, struct.error) as error:
-            raise ConnectionFailedError(f"it sent no MQTT: {typed_text(error)}") from error
+            raise ServerError(f"it sent no MQTT: {typed_text(error)}") from error
         self.on_published(published)
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.sources._client_session import ClientSession, ConnectionFailedError
-from penstock.sources._common import RefusedError
+from penstock.sources._client_session import ClientSession
+from penstock.sources._common import RefusedError, ServerError
 from penstock.sources._mqtt_client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
 from penstock.sources._urls import trusting
 from penstock.sources.mqtt import MOST_UNRELEASED
@@ -231,7 +231,7 @@ class MqttSession(ClientSession[_Item]):
             if client.session_present is not None and not self._has_room():
                 end_s = time.monotonic() + _ANSWER_S  # It may be there, behind messages.
             if time.monotonic() > end_s:
-                raise ConnectionFailedError(f"it has not answered within {_ANSWER_S:g} s")
+                raise ServerError(f"it has not answered within {_ANSWER_S:g} s")
             self._turn(client)
 
     def _turn(self, client: MqttClient) -> None:
@@ -251,7 +251,7 @@ class MqttSession(ClientSession[_Item]):
         if not has_room:
             client.note_unread()
             if any(event & ~select.POLLOUT for event in came.values()):
-                raise ConnectionFailedError("the connection was lost")
+                raise ServerError("the connection was lost")
         elif came or is_unread:
             client.read(self._has_room)
         if client.want_write():

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import PenstockError
+from penstock.sources._common import ServerError
 
 HEADER = 25
 """Bytes before a message: ``w``, where it is in the log, where the log ends, the time."""
@@ -45,10 +45,6 @@ _IN_JSON = r'[\x00-\x1f"\\]'
 
 Letter = tuple[bytes, str]
 """A change that cannot be stored as it is wanted, and why."""
-
-
-class PostgresSourceError(PenstockError):
-    """A PostgreSQL server does not give what is asked of it."""
 
 
 def envelope(row: pa.DataType) -> pa.Schema:
@@ -172,7 +168,7 @@ class Changes:
         """Return all changes but those that cannot be stored, and these, and forget them.
 
         Raises:
-            PostgresSourceError: They are not what `pgoutput` sends.
+            ServerError: They are not what `pgoutput` sends.
         """
         messages, places, transactions = self._messages, self._places, self._transactions
         self._empty()
@@ -210,7 +206,7 @@ class Changes:
         """Read rows of one shape; where one does not fit, each half by itself."""
         relation = self._relations.get(int.from_bytes(head[1:5], "big"))
         if relation is None:
-            raise PostgresSourceError(f"a change is of a table that was not described: {head!r}")
+            raise ServerError(f"a change is of a table that was not described: {head!r}")
         operation = _OPERATIONS[head[:1]]
         rows = _Rows(relation, head, [messages[at] for at in indices])
         make = _as_structs if pa.types.is_struct(self._row) else _as_json
@@ -254,7 +250,7 @@ class _Rows:
     """Messages of one shape, cut into columns.
 
     Raises:
-        PostgresSourceError: They have another shape.
+        ServerError: They have another shape.
     """
 
     def __init__(self, relation: Relation, head: bytes, messages: list[Any]) -> None:
@@ -273,15 +269,13 @@ class _Rows:
             self.before, at = self._tuples(at, head[5:6] == b"K")
             if head[:1] == b"U":
                 if (self._bytes[at] != ord("N")).any():
-                    raise PostgresSourceError("an update has no new row")
+                    raise ServerError("an update has no new row")
                 at = at + 1
         if head[:1] != b"D":
             self.after, at = self._tuples(at, is_key=False)
             self._fill()
         if (at != ends).any():
-            raise PostgresSourceError(
-                f"a row of {relation.schema}.{relation.table} has another length"
-            )
+            raise ServerError(f"a row of {relation.schema}.{relation.table} has another length")
 
     def unchanged(self) -> list[list[str] | None]:
         """Return the names of columns whose values an update did not touch, and that are away."""
@@ -312,7 +306,7 @@ class _Rows:
         data = self._bytes
         count = len(self._relation.names)
         if ((data[at].astype(np.int64) << 8 | data[at + 1]) != count).any():
-            raise PostgresSourceError(f"a row has not the {count} columns of its table")
+            raise ServerError(f"a row has not the {count} columns of its table")
         at = at + 2
         found = _Tuples(is_key, len(at))
         taken = np.arange(0, 2 * len(at), 2)
@@ -320,14 +314,14 @@ class _Rows:
             kind = data[at]
             has_value = kind == _TEXT
             if not (has_value | (kind == _NULL) | (kind == _UNCHANGED)).all():
-                raise PostgresSourceError("a value is of a kind that was not asked for")
+                raise ServerError("a value is of a kind that was not asked for")
             size = np.zeros(len(at), np.int64)
             for byte in range(1, 5):
                 size = size << 8 | data[at + byte]
             begin = at + np.where(has_value, 5, 1)
             at = begin + np.where(has_value, size, 0)
             if (at > len(data) - _SPARE).any():
-                raise PostgresSourceError("a value is longer than its message")
+                raise ServerError("a value is longer than its message")
             # The values and what lies between them are one array without a copy.
             offsets = np.stack([begin, at], axis=1).ravel().astype(np.int32)
             parts = pa.Array.from_buffers(

@@ -38,7 +38,7 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.errors import PenstockError, text_of
 from penstock.receiver import RecordTooLargeError
-from penstock.sources._common import HEADERS, Messages, Pace, Reconnecting, in_halves
+from penstock.sources._common import HEADERS, Messages, Pace, Reconnecting, ServerError, in_halves
 from penstock.sources._on_loop import Batches, LoopReceiver, within
 from penstock.sources._urls import trusting
 from penstock.sources.formats import ValueFormat
@@ -71,18 +71,6 @@ _ENVELOPE = pa.schema(
 )
 
 _log = logging.getLogger("penstock.sources")
-
-
-class JetStreamError(PenstockError):
-    """JetStream refuses what it was asked for.
-
-    Attributes:
-        code: Its number of the error; 0 where it has none.
-    """
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class _Position(TypedDict):
@@ -191,7 +179,7 @@ class NatsReceiver(LoopReceiver):
             while True:
                 try:
                     await self._serve(taken, batches, reconnecting)
-                except (Error, JetStreamError, OSError, asyncio.TimeoutError) as error:
+                except (Error, ServerError, OSError, asyncio.TimeoutError) as error:
                     if self.isStopped():
                         raise
                     await asyncio.sleep(reconnecting.failed(error))
@@ -271,7 +259,7 @@ class NatsReceiver(LoopReceiver):
         taken.created = stream["created"]
         try:
             consumer = await self._ask(client, f"CONSUMER.INFO.{self.stream}.{self.consumer}")
-        except JetStreamError as error:
+        except ServerError as error:
             if error.code != _CONSUMER_IS_GONE:
                 raise
             if taken.consumer:
@@ -291,7 +279,7 @@ class NatsReceiver(LoopReceiver):
         elif policy != "explicit":
             kind = f"has the ack policy {policy!r}"
         if kind:
-            raise JetStreamError(
+            raise ServerError(
                 f"the consumer {self.consumer!r} {kind}: a pull consumer of whole messages "
                 "with the ack policy 'explicit' is needed; take another name, and it is made"
             )
@@ -331,20 +319,18 @@ class NatsReceiver(LoopReceiver):
         try:
             answer = await client.request(f"{self._prefix}.{what}", payload, _ASK_S)
         except NoRespondersError as error:
-            raise JetStreamError(
+            raise ServerError(
                 f"no one answers {self._prefix}: JetStream is not enabled there, or not for this "
                 "account"
             ) from error
         except asyncio.TimeoutError as error:
             # What it does not permit, it says apart from that.
             why = f": {client.last_error}" if client.last_error else ""
-            raise JetStreamError(f"no answer to {what} within {_ASK_S:g} s{why}") from error
+            raise ServerError(f"no answer to {what} within {_ASK_S:g} s{why}") from error
         found: dict[str, Any] = json.loads(answer.data)
         if "error" in found:
             why, code = found["error"].get("description"), found["error"].get("err_code", 0)
-            raise JetStreamError(
-                f"{why} (stream {self.stream!r}, consumer {self.consumer!r})", code
-            )
+            raise ServerError(f"{why} (stream {self.stream!r}, consumer {self.consumer!r})", code)
         return found
 
     async def _tell_given_up(self, taken: _Taken, message: Msg) -> None:
@@ -408,14 +394,14 @@ class NatsReceiver(LoopReceiver):
 
         Raises:
             PenstockError: The consumer is gone.
-            JetStreamError: The server refuses what is asked for.
+            ServerError: The server refuses what is asked for.
         """
         status = headers.get("Status", "")
         why = headers.get("Description", "")
         if status == "503" or "Consumer Deleted" in why:
             raise PenstockError(f"the consumer {self.consumer!r} of {self.stream!r} is gone")
         if is_fruitless and status not in ("404", "408"):
-            raise JetStreamError(
+            raise ServerError(
                 f"no messages of the consumer {self.consumer!r} of {self.stream!r}: {status} {why}"
             )
 

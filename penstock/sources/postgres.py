@@ -45,12 +45,17 @@ from penstock.receiver import (
 from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.short_forms import Schema, arrow_schema
-from penstock.sources._common import Messages, Reconnecting, RefusedError, SourceReceiver
+from penstock.sources._common import (
+    Messages,
+    Reconnecting,
+    RefusedError,
+    ServerError,
+    SourceReceiver,
+)
 from penstock.sources._pgoutput import (
     EPOCH_US,
     HEADER,
     Changes,
-    PostgresSourceError,
     Relation,
     Transaction,
     base_type,
@@ -123,7 +128,7 @@ class _Link:
 
         Raises:
             psycopg.Error: The server refuses it, or the connection is broken.
-            PostgresSourceError: There is no answer in time.
+            ServerError: There is no answer in time.
             ReceiverStoppedError: The receiver has stopped meanwhile.
         """
         from psycopg import errors, pq
@@ -136,7 +141,7 @@ class _Link:
                 if receiver.isStopped():
                     raise ReceiverStoppedError(receiver.streamId)
                 if time.monotonic() > end_s:
-                    raise PostgresSourceError(f"no answer within {timeout_s:g} s to: {sql}")
+                    raise ServerError(f"no answer within {timeout_s:g} s to: {sql}")
                 self.readable(_STEP_S)
             result = self.pg.get_result()
             if result is None:
@@ -220,7 +225,7 @@ class _PostgresBase(SourceReceiver, ABC):
             with closing(self._connect()) as link:
                 self._serve(link, outage)
 
-        outage.run(serve, context.stopped, (psycopg.Error, PostgresSourceError, RefusedError))
+        outage.run(serve, context.stopped, (psycopg.Error, ServerError, RefusedError))
         return False
 
     def _connect(self) -> _Link:
@@ -382,7 +387,7 @@ class PostgresReceiver(_PostgresBase):
         # It is on another timeline when its recovery has ended, which may be at any moment.
         is_old = link.pg.server_version < _DECODES_IN_RECOVERY
         if is_old and self._ask(link, "SELECT pg_is_in_recovery()") == [["t"]]:
-            raise PostgresSourceError(
+            raise ServerError(
                 "the server is in recovery, in which its version gives no changes: it is starting, "
                 "or is a standby"
             )
@@ -416,7 +421,7 @@ class PostgresReceiver(_PostgresBase):
                 "take a new copy of the tables"
             )
         if not flushed:
-            raise PostgresSourceError(
+            raise ServerError(
                 f"the replication slot {self._slot} is still being made, which waits until all "
                 "transactions have ended that were open by then"
             )
@@ -516,7 +521,7 @@ class PostgresReceiver(_PostgresBase):
             if link.readable(_AGE_S if changes else _STEP_S):
                 heard_s = time.monotonic()
             elif now_s > heard_s + self._timeout_s:
-                raise PostgresSourceError(
+                raise ServerError(
                     f"nothing came for {self._timeout_s:g} s, though the server was asked to answer"
                 )
 
@@ -535,7 +540,7 @@ class PostgresReceiver(_PostgresBase):
                     result = link.pg.get_result()
                     if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
                         raise _explained(errors.error_from_result(result))
-                    raise PostgresSourceError("the server has ended the replication")
+                    raise ServerError("the server has ended the replication")
             if held[0] == _WAL:
                 if not coming.put(held):
                     return held
@@ -638,7 +643,7 @@ class _Coming:
         if self._place <= self._left_out:
             return
         if self._transaction is None:
-            raise PostgresSourceError("a change came outside of a transaction")
+            raise ServerError("a change came outside of a transaction")
         self.changes.add(message, self._transaction, self._place)
 
 
@@ -684,7 +689,7 @@ def _explained(error: psycopg.Error) -> PenstockError:
             "that can never be read: make the slot again"
         )
     is_setup = state[:2] in ("0A", "22", "28", "42") or state == "55000"
-    return RefusedError(text) if is_setup else PostgresSourceError(text)
+    return RefusedError(text) if is_setup else ServerError(text)
 
 
 def _report_status(link: _Link, confirmed: _Confirmed) -> None:

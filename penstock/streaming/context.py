@@ -223,7 +223,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             LogFolderInUseError: Another program of this host runs from the folder.
             CheckpointVersionError: It was written by another version of Python, PySpark
                 or Penstock.
-            EncryptionMismatchError, WrongKeyError, PenstockError: They are encrypted and
+            EncryptionMismatchError, PenstockError: They are encrypted and
                 there is no key for them, or not encrypted and there is one.
             OSError: The folder cannot be looked into, such as one on an HDFS that is away.
         """
@@ -538,7 +538,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             CheckpointWriteError: The first checkpoint could not be written.
             PenstockError: `spark.io.encryption.enabled` is set, something outlives the
                 program, and there is no key for it.
-            EncryptionMismatchError, WrongKeyError: What an earlier run wrote is not encrypted with
+            EncryptionMismatchError: What an earlier run wrote is not encrypted with
                 this key. Nothing of it was changed.
             SparkEndedError: Spark ended meanwhile.
         """

@@ -53,34 +53,27 @@ class SparkEndedError(PenstockError):
 
 
 class StateSavingError(PenstockError):
-    """States could not be saved for longer than `patience_s`; the batch waits, and is tried again.
+    """States of a batch cannot be saved.
+
+    It waits, and is tried again; or a stop gave it up meanwhile, before its operations.
 
     Attributes:
         time_ms: The batch.
-        reason: Why not, as the file system says it.
+        reason: Why not, as the file system or Spark says it.
+        is_given_up: Whether a stop gave it up.
     """
 
-    def __init__(self, time_ms: int, patience_s: float, cause: str, reason: str) -> None:
-        super().__init__(
-            f"the states of the batch of {time_ms} ms cannot be saved for {patience_s:g} s now, "
-            f"because {cause}; it waits with those after it and is tried again: {reason}"
-        )
-        self.time_ms = time_ms
-        self.reason = reason
-
-
-class StateNotSavedError(PenstockError):
-    """A batch whose states were not saved yet was given up by a stop, before its operations.
-
-    Attributes:
-        time_ms: The batch.
-        reason: Why they were not, as the file system or Spark says it.
-    """
-
-    def __init__(self, time_ms: int, cause: str, reason: str) -> None:
-        super().__init__(
+    def __init__(
+        self, time_ms: int, cause: str, reason: str, patience_s: float | None = None
+    ) -> None:
+        what = (
             f"the batch of {time_ms} ms was given up by the stop while its states waited to be "
-            f"saved, because {cause}: {reason}"
+            f"saved, because {cause}"
+            if patience_s is None
+            else f"the states of the batch of {time_ms} ms cannot be saved for {patience_s:g} s "
+            f"now, because {cause}; it waits with those after it and is tried again"
         )
+        super().__init__(f"{what}: {reason}")
         self.time_ms = time_ms
         self.reason = reason
+        self.is_given_up = patience_s is None

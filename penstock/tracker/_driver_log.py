@@ -17,7 +17,7 @@ from penstock.tracker._events import (
 from penstock.tracker._ledger_state import LedgerState
 from penstock.tracker._recovery import RecoveredLedger, snapshot_parts
 from penstock.tracker.errors import LedgerLostError, LedgerWriteError
-from penstock.wal import LogRemovedError, LogTakenOverError, LogWriter, SyncPolicy
+from penstock.wal import LogLostError, LogWriter, SyncPolicy
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -52,7 +52,7 @@ class DriverLog:
         self._rule = rule
         self._clock = clock
         self._closed = False
-        self._lost: LogRemovedError | LogTakenOverError | None = None
+        self._lost: LogLostError | None = None
         self._number = 0
         self._after = 0
         self._first_segment = 0
@@ -90,7 +90,7 @@ class DriverLog:
         payload = encode(LedgerRecord(self._number, self._after, events))
         try:
             self._writer.append(EVENTS_KIND, payload)
-        except (LogRemovedError, LogTakenOverError) as error:
+        except LogLostError as error:
             # A new segment would not make up for those that are gone.
             self._lost = error
             raise _lost_error(what, error) from error
@@ -156,7 +156,7 @@ class DriverLog:
                 segment = place.segment if segment < 0 else segment
                 size += len(payload)
         except (PenstockError, OSError) as error:
-            if isinstance(error, (LogRemovedError, LogTakenOverError)):
+            if isinstance(error, LogLostError):
                 self._lost = error
             _log.warning("the driver log did not take a snapshot, older segments stay: %s", error)
             return
@@ -178,5 +178,5 @@ class DriverLog:
             self._writer.close()
 
 
-def _lost_error(what: str, lost: LogRemovedError | LogTakenOverError) -> LedgerLostError:
-    return LedgerLostError(what, str(lost), is_taken_over=isinstance(lost, LogTakenOverError))
+def _lost_error(what: str, lost: LogLostError) -> LedgerLostError:
+    return LedgerLostError(what, str(lost), is_taken_over=lost.is_taken_over)

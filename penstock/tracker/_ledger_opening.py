@@ -72,7 +72,7 @@ def read_checkpoint(
     Raises:
         LogFolderInUseError: It would be taken, and a driver on this host writes it.
         OSError: It cannot be read; on HDFS also as it is being written.
-        DamagedLedgerError, LedgerRecoveryError, WrongKeyError, EncryptionMismatchError: As
+        DamagedLedgerError, LedgerRecoveryError, EncryptionMismatchError: As
             `ReceivedBlockTracker.recover`.
     """
     fs, path = locate(folder)

@@ -208,7 +208,7 @@ class ReceivedBlockTracker:
             DamagedLedgerError: A record that was acknowledged is damaged (I6); it names the folder
                 and what to do.
             LedgerRecoveryError: A record cannot be followed; names segment and offset.
-            WrongKeyError, EncryptionMismatchError: The log has another key, or is encrypted and
+            EncryptionMismatchError: The log has another key, or is encrypted and
                 should not be, or the reverse. Nothing of it was changed.
         """
         cipher = None if encryption is None else encryption.cipher(_LOG_NAME)
@@ -251,7 +251,7 @@ class ReceivedBlockTracker:
             FileNotFoundError: There is no such folder, or its writer replaced what was listed by a
                 snapshot, again and again.
             OSError: It cannot be read, on HDFS also because its writer has not ended.
-            DamagedLedgerError, LedgerRecoveryError, WrongKeyError, EncryptionMismatchError: As
+            DamagedLedgerError, LedgerRecoveryError, EncryptionMismatchError: As
                 `recover`.
         """
         cipher = None if encryption is None else encryption.cipher(_LOG_NAME)

@@ -118,14 +118,12 @@ from penstock.wal._errors import (
     LogClosedError,
     LogFolderInUseError,
     LogFullError,
-    LogRemovedError,
-    LogTakenOverError,
+    LogLostError,
     LogWriteError,
     MissingClientError,
     UnsupportedAddressError,
     UnwritableFolderError,
     WalError,
-    WrongKeyError,
 )
 from penstock.wal._filesystem import AppendFile, FileSystem, LocalFileSystem, ReadFile
 from penstock.wal._folder import (
@@ -151,7 +149,7 @@ from penstock.wal._layout import (
     record_length,
     stamp_record,
 )
-from penstock.wal._objects import ConditionsIgnoredError, ObjectFileSystem, has_used_objects
+from penstock.wal._objects import ObjectFileSystem, has_used_objects
 from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
 from penstock.wal._objects_clouds import object_store_help
 from penstock.wal._objects_settings import (
@@ -177,7 +175,6 @@ __all__ = [
     "AppendFile",
     "AppendTooLargeError",
     "Company",
-    "ConditionsIgnoredError",
     "CorruptRecordError",
     "EncryptionKey",
     "EncryptionMismatchError",
@@ -189,11 +186,10 @@ __all__ = [
     "LogClosedError",
     "LogFolderInUseError",
     "LogFullError",
+    "LogLostError",
     "LogOptions",
     "LogReader",
-    "LogRemovedError",
     "LogStatistics",
-    "LogTakenOverError",
     "LogWriteError",
     "LogWriter",
     "MissingClientError",
@@ -207,7 +203,6 @@ __all__ = [
     "UnsupportedAddressError",
     "UnwritableFolderError",
     "WalError",
-    "WrongKeyError",
     "answer_of",
     "calls_left_behind",
     "check",

@@ -96,21 +96,24 @@ class LogWriteError(WalError):
         self.reason = reason
 
 
-class LogRemovedError(LogWriteError):
-    """The log was removed while it was written; the records of this call are not committed.
+class LogLostError(LogWriteError):
+    """The log is this writer's no more: it commits nothing from now on.
 
-    What was appended before may be gone, too.
+    It was removed while it was written, and what was appended before may be gone, too; or another
+    writer has taken it over.
+
+    Attributes:
+        is_taken_over: Which of them.
     """
 
-    def __init__(self, folder: str, reason: str) -> None:
-        super().__init__(
-            folder,
-            f"it was removed while this program wrote there ({reason}), with what was acknowledged",
-        )
-
-
-class LogTakenOverError(LogWriteError):
-    """Another writer has taken the log over: this one commits nothing any more."""
+    def __init__(self, folder: str, reason: str, *, is_taken_over: bool = False) -> None:
+        if not is_taken_over:
+            reason = (
+                f"it was removed while this program wrote there ({reason}), with what was "
+                "acknowledged"
+            )
+        super().__init__(folder, reason)
+        self.is_taken_over = is_taken_over
 
 
 class LogFullError(WalError):
@@ -209,40 +212,40 @@ class MissingClientError(WalError, ImportError):
 
 
 class EncryptionMismatchError(WalError):
-    """What was written with encryption is read without it, or the reverse. Nothing was changed.
+    """What was written with encryption is read without it, the reverse, or by another key.
+
+    Nothing was changed.
 
     Attributes:
         what: What is read: a file, a segment.
         is_encrypted: Whether that is encrypted.
+        written_with: The id of the key that it was written with, where another one was given.
     """
 
-    def __init__(self, what: str, is_encrypted: bool) -> None:
-        super().__init__(
-            f"{what} is encrypted, and encryption is off: set spark.io.encryption.enabled=true and "
-            "give the key that it was written with (PENSTOCK_ENCRYPTION_KEY)"
-            if is_encrypted
-            else f"{what} was written without encryption, and encryption is on: go on without it "
-            "(spark.io.encryption.enabled=false, no PENSTOCK_ENCRYPTION_KEY), or begin with an "
-            "empty folder"
-        )
+    def __init__(
+        self,
+        what: str,
+        is_encrypted: bool,
+        written_with: bytes | None = None,
+        given: bytes | None = None,
+    ) -> None:
+        if written_with is not None and given is not None:
+            message = (
+                f"{what} was encrypted with another key (id {written_with.hex()}) than the one "
+                f"that is given (id {given.hex()}): give that one, or begin with an empty folder"
+            )
+        elif is_encrypted:
+            message = (
+                f"{what} is encrypted, and encryption is off: set spark.io.encryption.enabled=true "
+                "and give the key that it was written with (PENSTOCK_ENCRYPTION_KEY)"
+            )
+        else:
+            message = (
+                f"{what} was written without encryption, and encryption is on: go on without it "
+                "(spark.io.encryption.enabled=false, no PENSTOCK_ENCRYPTION_KEY), or begin with an "
+                "empty folder"
+            )
+        super().__init__(message)
         self.what = what
         self.is_encrypted = is_encrypted
-
-
-class WrongKeyError(WalError):
-    """What is read was encrypted with another key than the one given. Nothing was changed.
-
-    Attributes:
-        what: What is read: a file, a segment.
-        written_with: The id of the key that it was written with.
-        given: The id of the key that was given.
-    """
-
-    def __init__(self, what: str, written_with: bytes, given: bytes) -> None:
-        super().__init__(
-            f"{what} was encrypted with another key (id {written_with.hex()}) than the one that is "
-            f"given (id {given.hex()}): give that one, or begin with an empty folder"
-        )
-        self.what = what
         self.written_with = written_with
-        self.given = given

@@ -198,32 +198,27 @@ _KNOWN_FILES = 64
 """Of so many it is known of what they consist, for who reads one block after the other."""
 
 
-class ConditionsIgnoredError(OSError):
-    """A store makes an object that must not exist, though there is one; or has no conditions.
+def _no_conditions(address: str, said: str = "") -> OSError:
+    """Return that a store makes an object that must not exist, though there is one.
 
-    Attributes:
+    Args:
+        address: Where that was tried.
         said: What it says of a condition, empty when it ignores it.
     """
-
-    def __init__(self, address: str, said: str = "") -> None:
-        cloud = cloud_of(address)
-        condition = "" if cloud is None else f" ({cloud.condition})"
-        how = f"has no conditions{condition}, and says {said!r}"
-        if not said:
-            how = (
-                f"ignores conditions{condition}: it replaced an object that was to be "
-                "created only if there is none"
-            )
-        super().__init__(
-            errno.EOPNOTSUPP,
-            f"this store {how}. Two drivers could then write one log, and records "
-            "would be lost: no log is kept there. Use a store that has conditional writes",
-            address,
+    cloud = cloud_of(address)
+    condition = "" if cloud is None else f" ({cloud.condition})"
+    how = f"has no conditions{condition}, and says {said!r}"
+    if not said:
+        how = (
+            f"ignores conditions{condition}: it replaced an object that was to be "
+            "created only if there is none"
         )
-        self.said = said
-
-    def __reduce__(self) -> tuple[type[ConditionsIgnoredError], tuple[str, str]]:
-        return ConditionsIgnoredError, (self.filename, self.said)
+    return OSError(
+        errno.EOPNOTSUPP,
+        f"this store {how}. Two drivers could then write one log, and records "
+        "would be lost: no log is kept there. Use a store that has conditional writes",
+        address,
+    )
 
 
 class ObjectFileSystem:
@@ -408,8 +403,7 @@ class ObjectFileSystem:
         """Make sure that the store refuses to create what is there; asked once for a bucket.
 
         Raises:
-            ConditionsIgnoredError: It does not.
-            OSError: It cannot be reached, or this user may not write there.
+            OSError: It does not, cannot be reached, or this user may not write there.
         """
         with self._lock:
             if self._has_conditions:
@@ -419,14 +413,14 @@ class ObjectFileSystem:
             self.make(key, b"one")
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
-                raise ConditionsIgnoredError(self.address(folder), error.strerror or "") from error
+                raise _no_conditions(self.address(folder), error.strerror or "") from error
             raise
         try:
             self.make(key, b"other")
         except FileExistsError:
             pass
         else:
-            raise ConditionsIgnoredError(self.address(folder))
+            raise _no_conditions(self.address(folder))
         finally:
             self._delete([key])
         with self._lock:

@@ -141,7 +141,7 @@ class LogReader:
         """Open a log for reading.
 
         A segment that is encrypted and should not be, or is not and should be, or has another key,
-        is told when its first record is read: by `EncryptionMismatchError` and `WrongKeyError`.
+        is told when its first record is read, by `EncryptionMismatchError`.
 
         Args:
             folder: The log's folder.
@@ -198,7 +198,7 @@ class LogReader:
 
         Raises:
             CorruptRecordError: A committed record is not readable. `damages` has all of them.
-            EncryptionMismatchError, WrongKeyError: See `open`.
+            EncryptionMismatchError: See `open`.
         """
         damages: list[CorruptRecordError] = []
         for info in self._segments:
@@ -215,7 +215,7 @@ class LogReader:
             FileNotFoundError: It was not there when the log was opened.
             FileNotFoundError: It was released since.
             CorruptRecordError: A committed record in it is not readable.
-            EncryptionMismatchError, WrongKeyError: See `open`.
+            EncryptionMismatchError: See `open`.
         """
         damages: list[CorruptRecordError] = []
         for info in self._segments:

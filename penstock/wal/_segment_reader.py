@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from penstock.reused_memory import ReusedMemory
 from penstock.wal._encryption import LogCipher
-from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError, WrongKeyError
+from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 from penstock.wal._filesystem import FileSystem, ReadFile
 from penstock.wal._layout import (
     FLAG_ENCRYPTED,
@@ -283,10 +283,10 @@ class SegmentReader:
         Its checksum is right, so it is no torn tail.
 
         Raises:
-            WrongKeyError: It was written with another key.
+            EncryptionMismatchError: It was written with another key.
         """
         if self.header.key_id != cipher.key_id:
-            raise WrongKeyError(self._address, self.header.key_id, cipher.key_id)
+            raise EncryptionMismatchError(self._address, True, self.header.key_id, cipher.key_id)
         try:
             return cipher.open(header, payload)
         except CorruptRecordError as error:

@@ -24,8 +24,7 @@ from penstock.wal._errors import (
     AppendTooLargeError,
     LogClosedError,
     LogFullError,
-    LogRemovedError,
-    LogTakenOverError,
+    LogLostError,
     LogWriteError,
     UnwritableFolderError,
     WalError,
@@ -382,7 +381,7 @@ class LogWriter:
         if self._background_error is not None:
             error, self._background_error = self._background_error, None
             if isinstance(error, FileNotFoundError):
-                raise LogRemovedError(self._address, str(error)) from error
+                raise LogLostError(self._address, str(error)) from error
             raise LogWriteError(
                 self._address,
                 f"an earlier sync in the background failed ({error}); "
@@ -786,11 +785,11 @@ def _check_kind(kind: int) -> None:
 def _translated(error: OSError, fs: FileSystem, folder: str) -> WalError:
     address = fs.address(folder)
     if isinstance(error, TakenOverError):
-        return LogTakenOverError(address, str(error.strerror))
+        return LogLostError(address, str(error.strerror), is_taken_over=True)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LogFullError(address, fs.free_bytes(folder))
     if is_unwritable(error):
         return UnwritableFolderError.of(address, error)
     if isinstance(error, FileNotFoundError):
-        return LogRemovedError(address, str(error))
+        return LogLostError(address, str(error))
     return LogWriteError(address, str(error))

@@ -56,7 +56,6 @@ from penstock.wire.client import Client, ClientLoop, ClientState
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
-    ClientClosedError,
     ConnectionLostError,
     FrameTooLargeError,
     ProtocolError,
@@ -75,7 +74,6 @@ __all__ = [
     "AskTimeoutError",
     "AuthenticationError",
     "Client",
-    "ClientClosedError",
     "ClientHandshake",
     "ClientLoop",
     "ClientState",

@@ -32,7 +32,6 @@ from penstock.wire._mailbox import Mailbox
 from penstock.wire.errors import (
     AskTimeoutError,
     AuthenticationError,
-    ClientClosedError,
     ConnectionLostError,
     WireError,
 )
@@ -206,7 +205,7 @@ class Client:
 
         Raises:
             AskTimeoutError: No answer came in time.
-            ClientClosedError: The client was closed, or closes meanwhile; or AuthenticationError
+            ConnectionLostError: The client was closed, or closes meanwhile; or AuthenticationError
                 when that is what ended it.
             FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
             IllegalStateError: It was called on the client's own thread.
@@ -234,7 +233,7 @@ class Client:
         an answer to an ask that timed out is dropped.
 
         Raises:
-            ClientClosedError: The client was closed (AuthenticationError when that ended it).
+            ConnectionLostError: The client was closed (AuthenticationError when that ended it).
             FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
         """
         timeout_s = self._options.ask_timeout_s if timeout_s is None else timeout_s
@@ -248,7 +247,7 @@ class Client:
         Without a connection it waits for the next one; of more than 1024 the oldest are dropped.
 
         Raises:
-            ClientClosedError: The client was closed (AuthenticationError when that ended it).
+            ConnectionLostError: The client was closed (AuthenticationError when that ended it).
             FrameTooLargeError: The message is larger than a frame may be; nothing was sent.
         """
         limit_bytes = self._options.max_frame_bytes
@@ -263,7 +262,7 @@ class Client:
             WireError: It did not end within `timeout_s` (a callback blocks its thread).
         """
         self._end_with(
-            ClientClosedError(
+            ConnectionLostError(
                 self._peer, f"the connection to {self._peer} was closed by this process"
             )
         )
@@ -299,7 +298,7 @@ class Client:
         if self._end is not None:
             raise copy.copy(self._end)
         if self._first_connected.done():
-            raise ClientClosedError(self._peer, f"the connection to {self._peer} is just ending")
+            raise ConnectionLostError(self._peer, f"the connection to {self._peer} is just ending")
         raise IllegalStateError("the Client is not connected: call connect() first")
 
     def _end_with(self, error: WireError) -> bool:
@@ -337,7 +336,7 @@ class Client:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        end = ClientClosedError(self._peer, f"the client of {self._peer} ended")
+        end = ConnectionLostError(self._peer, f"the client of {self._peer} ended")
         try:
             yield
         except WireError as error:

@@ -18,11 +18,7 @@ class WireError(PenstockError):
 
 
 class ConnectionLostError(WireError):
-    """The connection broke, could not be made in time, or the peer fell silent."""
-
-
-class ClientClosedError(WireError):
-    """The client was closed, by its owner or for good by an error, before an answer came."""
+    """The connection broke, was closed, could not be made in time, or the peer fell silent."""
 
 
 class AuthenticationError(WireError):

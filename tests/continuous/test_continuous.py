@@ -19,7 +19,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.continuous import Epoch
-from penstock.continuous.sinks import SinkHeldError
 from penstock.dead_letters import letters
 from penstock.host.errors import NotEnoughCoresError
 from penstock.receiver import receiver
@@ -658,7 +657,7 @@ class HeldSink(FileSink):
 
     def commit(self, epoch: Epoch, batches: Any) -> None:
         if not os.path.exists(f"{self._folder}/opened"):
-            raise SinkHeldError("http://host/scores answers 503: the stream is held")
+            raise SinkError("http://host/scores answers 503: the stream is held", is_held=True)
         super().commit(epoch, batches)
 
 

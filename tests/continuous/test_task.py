@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, SealedBlock
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.continuous import Epoch, Sink, task
-from penstock.continuous.sinks import SinkHeldError
+from penstock.continuous.sinks import SinkError
 from penstock.continuous.task import ContinuousLaunch, _Attempt
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wire.messages import EndEpoch, ShownBlock, TaskBlocks, TaskWaits
@@ -98,7 +98,7 @@ class HeldSink(Sink):
     def commit(self, epoch: Epoch, batches: Sequence[Any]) -> None:
         self.times -= 1
         if self.times:
-            raise SinkHeldError("a" * 1000)
+            raise SinkError("a" * 1000, is_held=True)
 
 
 def test_a_sink_that_is_held_is_asked_again_until_it_takes_the_part(
@@ -110,7 +110,7 @@ def test_a_sink_that_is_held_is_asked_again_until_it_takes_the_part(
     assert sent == []
     with monkeypatch.context() as patched:
         patched.setattr(task, "_HELD_S", -1.0)
-        with pytest.raises(SinkHeldError):
+        with pytest.raises(SinkError):
             attempt._is_committed(HeldSink(5), epoch, [])
     attempt._end(None)
     assert not attempt._is_committed(HeldSink(5), epoch, [])

@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
-from penstock.receiver.rate_limiter import RateLimiter, RateLimiterStoppedError
+from penstock.receiver.door import ReceiverStoppedError
+from penstock.receiver.rate_limiter import RateLimiter
 from penstock.settings import Settings
 from tests.bounds import HANG_S
 
@@ -445,7 +446,7 @@ def test_stopping_frees_who_waits_and_lets_nothing_pass_any_more(unit: str) -> N
         waiting = thread.submit(call, 1)
         wait_until_someone_waits(limiter)
         limiter.stop()
-        with pytest.raises(RateLimiterStoppedError):
+        with pytest.raises(ReceiverStoppedError):
             waiting.result(timeout=HANG_S)
     with pytest.raises(IllegalStateError, match="stopped"):
         call(1)

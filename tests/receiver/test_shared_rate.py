@@ -16,7 +16,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.receiver import SharedRateError, SharedRatePlace
-from penstock.receiver.rate_limiter import RateLimiterStoppedError
+from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
 from penstock.settings import Settings
 from tests.bounds import HANG_S
@@ -271,7 +271,7 @@ def test_stop_ends_the_wait_for_a_dead_server(server: RedisServer) -> None:
     def store() -> None:
         try:
             limiter.lease(1)
-        except RateLimiterStoppedError as error:
+        except ReceiverStoppedError as error:
             ended.append(error)
 
     thread = threading.Thread(target=store)

@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 
 from penstock.dead_letters import letters
 from penstock.receiver import as_receiver, receiver
-from penstock.receiver.storing import PositionOrderError
+from penstock.receiver.storing import PositionError
 from penstock.wire.messages import AddBlock, ReportError
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import Receiver, Running, Shared, Tracker
@@ -60,7 +60,7 @@ def test_nothing_of_a_position_that_goes_back_is_discarded(
 ) -> None:
     def store(source: Receiver) -> None:
         source.store(7, position=9)
-        with pytest.raises(PositionOrderError):
+        with pytest.raises(PositionError):
             source.store(form([-1, -2]), position=8)
         source.store(-5, position=10)
         source.store(3, position=11)

@@ -27,8 +27,8 @@ from penstock.receiver.base import ForeignPositionError
 from penstock.sources._pgoutput import (
     HEADER,
     Changes,
-    PostgresSourceError,
     Relation,
+    ServerError,
     Transaction,
 )
 from penstock.sources.formats import JsonFormat
@@ -518,7 +518,7 @@ def test_a_value_that_says_it_is_longer_than_its_message_is_refused(size: int, l
     rows = [head + struct.pack(">I", each) + b"abc" for each in ((3, size) if last else (size, 3))]
     for place, row in enumerate(rows, 1):
         changes.add(row, Transaction(1, 1, 1), place)
-    with pytest.raises(PostgresSourceError, match=r"longer than its message|another length"):
+    with pytest.raises(ServerError, match=r"longer than its message|another length"):
         changes.take()
 
 

@@ -22,7 +22,6 @@ from penstock.wal import (
     KEY_VARIABLE,
     EncryptionKey,
     EncryptionMismatchError,
-    WrongKeyError,
     check,
 )
 from tests.system.driver_process import DriverProcess
@@ -214,7 +213,7 @@ def test_what_another_run_wrote_needs_its_key_and_stays_as_it_was(
     before = contents(tmp_path)
     other = base64.b64encode(EncryptionKey.generate().secret).decode()
     for values, text, error in (
-        (ON, other, WrongKeyError),
+        (ON, other, EncryptionMismatchError),
         ({}, other, EncryptionMismatchError),
         ({}, "", EncryptionMismatchError),
     ):

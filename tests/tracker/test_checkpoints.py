@@ -22,7 +22,6 @@ from penstock.wal import (
     LogOptions,
     SyncPolicy,
     WalError,
-    WrongKeyError,
 )
 from tests.tracker.ledger_cases import LOG_OPTIONS, RefusingFileSystem
 from tests.wal.faulty_filesystem import FaultyFileSystem, MeanwhileFileSystem, SimulatedCrashError
@@ -216,7 +215,7 @@ def test_what_is_encrypted_lies_there_in_no_other_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "read", "error"),
     [
-        (KEY, OTHER, WrongKeyError),
+        (KEY, OTHER, EncryptionMismatchError),
         (KEY, None, EncryptionMismatchError),
         (None, KEY, EncryptionMismatchError),
     ],

@@ -25,7 +25,6 @@ from penstock.wal import (
     LogWriter,
     RecordPlace,
     WalError,
-    WrongKeyError,
     check,
     parse_record,
     read_record,
@@ -200,7 +199,7 @@ def test_a_segment_of_another_log_does_not_decrypt(folder: str, tmp_path: Path) 
 def test_another_key_is_told_from_damage_and_changes_nothing(folder: str) -> None:
     write(folder)
     before = bytes_of(folder)
-    with pytest.raises(WrongKeyError, match=KEY.key_id.hex()) as error:
+    with pytest.raises(EncryptionMismatchError, match=KEY.key_id.hex()) as error:
         read(folder, EncryptionKey.generate().cipher("a log"))
     assert error.value.written_with == KEY.key_id
     assert bytes_of(folder) == before
@@ -277,7 +276,7 @@ def test_a_key_is_not_shown_and_comes_from_text() -> None:
 
 def test_errors_travel() -> None:
     errors: list[WalError] = [
-        WrongKeyError("x", b"12345678", b"87654321"),
+        EncryptionMismatchError("x", True, b"12345678", b"87654321"),
         EncryptionMismatchError("x", True),
     ]
     for error in errors:

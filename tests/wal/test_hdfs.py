@@ -18,9 +18,9 @@ from penstock.__main__ import main
 from penstock.wal import (
     LogFolderInUseError,
     LogFullError,
+    LogLostError,
     LogOptions,
     LogReader,
-    LogTakenOverError,
     LogWriteError,
     LogWriter,
     check,
@@ -236,7 +236,7 @@ def test_a_writer_that_is_replaced_while_it_begins_a_segment_takes_nothing_into_
     monkeypatch.setattr(old._chain, "begin", begin_after_a_take_over)
     with pytest.raises(LogWriteError, match="taken over"):
         old.roll()
-    with pytest.raises(LogTakenOverError, match="taken over by"):
+    with pytest.raises(LogLostError, match="taken over by"):
         old.append(1, b"too late")
     (new,) = takers
     new.append(1, b"new")

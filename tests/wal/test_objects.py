@@ -26,9 +26,9 @@ from penstock.wal import (
     EncryptionKey,
     EncryptionMismatchError,
     LogFolderInUseError,
+    LogLostError,
     LogOptions,
     LogReader,
-    LogTakenOverError,
     LogWriteError,
     LogWriter,
     ObjectFileSystem,
@@ -152,7 +152,7 @@ def test_who_was_replaced_writes_no_more_and_loses_nothing(server: ObjectServer)
     with pytest.raises(LogWriteError, match="taken over"):
         first.append(1, b"too late")
     # Nor in another segment, and never again.
-    with pytest.raises(LogTakenOverError, match="taken over by"):
+    with pytest.raises(LogLostError, match="taken over by"):
         first.append(1, b"too late")
     second.append(1, b"of the second")
     first.close()

@@ -24,9 +24,9 @@ from penstock.wal import (
     AppendTooLargeError,
     LocalFileSystem,
     LogClosedError,
+    LogLostError,
     LogOptions,
     LogReader,
-    LogRemovedError,
     LogWriteError,
     LogWriter,
     SyncPolicy,
@@ -502,7 +502,7 @@ def test_nothing_is_acknowledged_into_a_folder_that_was_removed(
         writer.append(1, b"before")
         shutil.rmtree(folder)
         for _ in range(2):
-            with pytest.raises(LogRemovedError, match=folder):
+            with pytest.raises(LogLostError, match=folder):
                 writer.append(1, b"behind")
 
 
@@ -510,7 +510,7 @@ def test_a_log_goes_on_behind_a_segment_that_was_removed(folder: str) -> None:
     with LogWriter.create(folder, options=SMALL) as writer:
         writer.append(1, b"before")
         os.unlink(segment_path(folder, 1))
-        with pytest.raises(LogRemovedError, match="segment-000000000001"):
+        with pytest.raises(LogLostError, match="segment-000000000001"):
             writer.append(1, b"not taken")
         place = writer.append(1, b"behind")
     assert read_record(segment_path(folder, 2), place.offset).payload == b"behind"

@@ -21,8 +21,8 @@ import pytest
 from penstock.wire import (
     Arrival,
     Arrivals,
-    ClientClosedError,
     ClientHandshake,
+    ConnectionLostError,
     HandshakeState,
     ServerHandshake,
     WireOptions,
@@ -473,7 +473,7 @@ def test_a_server_that_falls_silent_is_noticed_by_the_client(make_client, secret
     thread.join(HANG_S)
     assert len(connections) == 2  # it hung up and came again
     client.close()
-    with pytest.raises(ClientClosedError, match="closed by this process"):
+    with pytest.raises(ConnectionLostError, match="closed by this process"):
         future.result(HANG_S)
     listener.close()
     for connection in connections:

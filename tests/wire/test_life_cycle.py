@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from penstock.errors import IllegalStateError
-from penstock.wire import ClientClosedError, ClientLoop, PendingReply, WireError
+from penstock.wire import ClientLoop, ConnectionLostError, PendingReply, WireError
 from penstock.wire.messages import Ok
 from tests.bounds import HANG_S
 
@@ -61,7 +61,7 @@ def test_clients_may_share_a_thread_and_end_one_by_one(make_server, make_client)
         client.connect()
     assert set(threading.enumerate()) - before == {loop.thread}
     clients[0].close()
-    with pytest.raises(ClientClosedError):
+    with pytest.raises(ConnectionLostError):
         clients[0].ask(Ok())
     # The end of one is not that of the others, of which each mends its own connection.
     assert [client.ask(Ok()) for client in clients[1:]] == [Ok()] * 4

@@ -15,7 +15,6 @@ from penstock.errors import IllegalStateError
 from penstock.wire import (
     AskTimeoutError,
     AuthenticationError,
-    ClientClosedError,
     ClientState,
     ConnectionLostError,
     PendingReply,
@@ -237,7 +236,7 @@ def test_a_server_that_never_starts_is_a_named_error(make_client):
         ConnectionLostError, match=rf"127\.0\.0\.1:{port}.*0\.2 s.*Connect call failed"
     ):
         client.connect(0.2)
-    with pytest.raises(ClientClosedError):
+    with pytest.raises(ConnectionLostError):
         client.ask(Ok())
 
 
@@ -295,7 +294,7 @@ def test_a_client_that_was_closed_does_not_connect(make_server, make_client, rec
     server = make_server()
     client = make_client(server.start())
     client.close()
-    with pytest.raises(ClientClosedError, match="closed by this process"):
+    with pytest.raises(ConnectionLostError, match="closed by this process"):
         client.connect()
     assert client.connections == 0
 
@@ -310,10 +309,10 @@ def test_close_fails_what_has_no_answer(make_server, make_client, recorder):
     client.close()
     client.close()
     for future in futures:
-        with pytest.raises(ClientClosedError, match="closed by this process"):
+        with pytest.raises(ConnectionLostError, match="closed by this process"):
             future.result(0)
     for call in (client.ask, client.ask_async, client.send):
-        with pytest.raises(ClientClosedError):
+        with pytest.raises(ConnectionLostError):
             call(Ok())
 
 

@@ -16,6 +16,7 @@ from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import ReceiverContext, RecordTooLargeError
 from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.validation import InvalidRecordError
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka._group_watch import GroupWatch
@@ -52,14 +53,10 @@ _REFUSED_S = 2.0
 _log = logging.getLogger("penstock.sources.kafka")
 
 
-class KafkaPoisonError(PenstockError):
-    """A function raised for a record of Kafka; its text has the record's place."""
-
-
 class _Poison(bytes):
     """The value of a record for which a function raised: discarded before it is stored."""
 
-    error: KafkaPoisonError
+    error: InvalidRecordError
 
 
 class KafkaReceiver(ThreadedReceiver):
@@ -292,7 +289,7 @@ class KafkaReceiver(ThreadedReceiver):
                 first, second = chunk.parts(len(chunk) // 2)
                 return [*self._data_of(partition, first), *self._data_of(partition, second)]
             poison = _Poison(chunk.values()[0] or b"")
-            poison.error = KafkaPoisonError(
+            poison.error = InvalidRecordError(
                 f"the function of the record of {partition.topic} {partition.partition} at "
                 f"{chunk.end - 1} raised {error!r}"
             )

@@ -167,7 +167,7 @@ def read_checkpoint(
         CheckpointReadError: Its checkpoints are files of an earlier Penstock.
         CheckpointVersionError: It has another format.
         DamagedLedgerError, LedgerRecoveryError: The driver log is damaged.
-        EncryptionMismatchError, WrongKeyError: It is encrypted and should not be, or the reverse,
+        EncryptionMismatchError: It is encrypted and should not be, or the reverse,
             or with another key.
         OSError: It cannot be read.
     """

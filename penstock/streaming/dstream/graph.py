@@ -13,7 +13,7 @@ from pyspark import RDD
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.streaming.dstream.state_saver import StateSaver
-from penstock.streaming.errors import StateNotSavedError
+from penstock.streaming.errors import StateSavingError
 from penstock.streaming.kernels.deferred import Content, content_of
 
 if TYPE_CHECKING:
@@ -531,7 +531,7 @@ class SavingJob:
         for rdd in self.due:
             try:
                 self.saver.save(rdd, self.time_ms)
-            except StateNotSavedError:
+            except StateSavingError:
                 raise
             except Exception as error:  # noqa: BLE001  # raised after the operation
                 failure = error

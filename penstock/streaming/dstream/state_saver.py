@@ -20,7 +20,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import text_of, typed_text
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.rdd_files import save_marked
-from penstock.streaming.errors import StateNotSavedError, StateSavingError
+from penstock.streaming.errors import StateSavingError
 from penstock.user_errors import FailedTaskError, as_user_sees_it
 
 _RETRY_S = 1.0
@@ -74,7 +74,7 @@ class StateSaver:
             time_ms: The batch that waits, for messages.
 
         Raises:
-            StateNotSavedError: The context is being stopped, so that the operation that comes next
+            StateSavingError: The context is being stopped, so that the operation that comes next
                 must not begin.
             Exception: It cannot be saved for another reason.
         """
@@ -90,14 +90,14 @@ class StateSaver:
                 cause = why_to_wait(error)
                 if self._given_up.is_set():
                     # Mostly the stop has cancelled it. No operation begins any more.
-                    raise StateNotSavedError(
+                    raise StateSavingError(
                         time_ms, cause or _CANCELLED, _first_line(error)
                     ) from error
                 if not cause:
                     raise
                 self._note_waiting(time_ms, cause, error)
                 if self._clock.wait(self._given_up, _RETRY_S):
-                    raise StateNotSavedError(time_ms, cause, _first_line(error)) from error
+                    raise StateSavingError(time_ms, cause, _first_line(error)) from error
             else:
                 self._note_saved(time_ms)
                 self._check_not_given_up(time_ms)
@@ -105,7 +105,7 @@ class StateSaver:
 
     def _check_not_given_up(self, time_ms: int) -> None:
         if self._given_up.is_set():
-            raise StateNotSavedError(time_ms, _CANCELLED, "")
+            raise StateSavingError(time_ms, _CANCELLED, "")
 
     def tell(self, failure: Exception) -> None:
         """Log why a state could not be saved, which each batch may tell again."""
@@ -130,7 +130,7 @@ class StateSaver:
                 _first_line(error),
             )
         if is_long:
-            failure = StateSavingError(time_ms, self._patience_s, cause, _first_line(error))
+            failure = StateSavingError(time_ms, cause, _first_line(error), self._patience_s)
             failure.__cause__ = error
             self._on_error(failure)
 

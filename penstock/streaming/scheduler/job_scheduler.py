@@ -37,7 +37,7 @@ from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (
     JobGenerationError,
     OutputOperationError,
-    StateNotSavedError,
+    StateSavingError,
 )
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.threads import OwnedThread, wait_for
@@ -419,7 +419,7 @@ class JobScheduler:
 
 def _is_given_up(error: BaseException) -> bool:
     """Tell whether a job has ended because of a stop, before its operation began."""
-    return isinstance(error, StateNotSavedError)
+    return isinstance(error, StateSavingError) and error.is_given_up
 
 
 def _as_failure(job: Job, error: BaseException) -> BaseException:

@@ -150,7 +150,7 @@ def test_a_record_whose_function_raises_is_a_dead_letter_with_its_bytes_and_plac
     (report,) = tracker.of(ReportError)
     assert f"the function of the record of {topic} 0 at 3 raised ValueError" in report.message
     (letter,) = [stored.letter for stored in letters(str(tmp_path))]
-    assert (letter.form, letter.data, letter.error) == ("bytes", b"poison", "KafkaPoisonError")
+    assert (letter.form, letter.data, letter.error) == ("bytes", b"poison", "InvalidRecordError")
     assert "raised ValueError" in letter.reason
     # Its position is durable: it does not come again.
     tracker.wait_for(lambda: tracker.last_position()[topic]["0"] == 10)
