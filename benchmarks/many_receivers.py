@@ -13,6 +13,7 @@ SparkContext, and prints what was there before the first and is after each. It g
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import re
@@ -30,7 +31,7 @@ from pyspark import RDD, SparkConf, SparkContext
 
 from benchmarks.idle_receivers import family, used
 from benchmarks.machine import describe
-from penstock.receiver import Receiver
+from penstock.receiver import Receiver, ReceiverContext
 from penstock.streaming import StreamingContext
 
 _BOUND_S = 600.0
@@ -69,6 +70,24 @@ class Numbers(Receiver):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "thread": None, "stopping": None}
+
+
+def numbers(folder: str, per_s: float) -> Any:
+    """Return the same as a coroutine, which shares an event loop with the others of its slot."""
+
+    async def store(context: ReceiverContext) -> None:
+        stored = 0
+        many = max(1, round(per_s * _TICK_S))
+        try:
+            while True:
+                await asyncio.sleep(many / per_s)
+                begun = range(stored, stored + many)
+                context.store([b"%d %d" % (context.stream_id, number) for number in begun])
+                stored += many
+        finally:
+            Path(folder, str(context.stream_id)).write_text(str(stored))
+
+    return store
 
 
 def runs(records: Iterable[bytes]) -> Iterator[tuple[int, int, int]]:
@@ -193,7 +212,8 @@ def cycle(options: argparse.Namespace, sc: SparkContext, folder: str) -> dict[st
     log.mkdir(exist_ok=True)
     ssc = StreamingContext(sc, options.batch)
     checked = Checked()
-    streams = [ssc.receiverStream(Numbers(stored, options.rate)) for _ in range(options.receivers)]
+    make = numbers if options.coroutines else Numbers
+    streams = [ssc.receiverStream(make(stored, options.rate)) for _ in range(options.receivers)]
     ssc.union(*streams).mapPartitions(runs).foreachRDD(checked.batch)
     begun_s = time.monotonic()
     ssc.start()
@@ -232,7 +252,8 @@ def cycle(options: argparse.Namespace, sc: SparkContext, folder: str) -> dict[st
     figures["stopped after s"] = time.monotonic() - begun_s
     counts = {int(path.name): int(path.read_text()) for path in Path(stored).iterdir()}
     assert len(counts) == options.receivers, f"{len(counts)} receivers told their count"
-    assert counts == {stream: checked.next[stream] for stream in counts}, "records are missing"
+    missing = {s: n - checked.next[s] for s, n in counts.items() if n != checked.next[s]}
+    assert not missing, f"records are missing, by stream: {missing}"
     figures["records, each once and in order"] = sum(counts.values())
     return figures
 
@@ -250,6 +271,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=6, help="that are looked at")
     parser.add_argument("--cycles", type=int, default=1)
     parser.add_argument("--bound", type=int, default=1800, help="seconds that it takes at most")
+    parser.add_argument("--coroutines", action="store_true", help="in place of threads")
     parser.add_argument("--no-log", action="store_true", help="nothing is forced to the disk")
     parser.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE")
     options = parser.parse_args()

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.bulk import MANY, WithLetters
-from penstock.receiver.door import acknowledge_nothing
+from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
 from penstock.receiver.exit_report import described
 from penstock.receiver.source_loop import cancel_the_rest
 from penstock.receiver.threaded import ThreadedReceiver
@@ -318,24 +318,27 @@ class Store(asyncio.Future[None]):
     Args:
         loop: The loop of who waits.
         seal: `Receiver.seal`.
+
+    Attributes:
+        is_awaited: Whether anyone waits, or has waited.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seal: Callable[[], None]) -> None:
         super().__init__(loop=loop)
         self._seal = seal
-        self._is_awaited = self._is_stored = False
+        self.is_awaited = self._is_stored = False
 
     def add_done_callback(self, call: Callable[[Any], object], /, *, context: Any = None) -> None:
         """Be waited for: by ``await``, `asyncio.gather`, or whatever."""
         super().add_done_callback(call, context=context)
-        self._is_awaited = True
+        self.is_awaited = True
         if self._is_stored and not self.done():
             self._seal()
 
     def stored(self) -> None:
         """It is in the open block; called on the storing thread."""
         self._is_stored = True
-        if self._is_awaited:
+        if self.is_awaited:
             self._seal()
 
 
@@ -456,7 +459,14 @@ class AwaitedStores:
                 _settle(durable, None)
 
         try:
-            call(acknowledge)
+            try:
+                call(acknowledge)
+            except ReceiverStoppedError:
+                if ack is not None or durable.is_awaited:
+                    raise
+                # A stop has begun, and no one would give it again: as of a generator, it is stored.
+                call(acknowledge_nothing)
+                raise
             durable.stored()
         except BaseException as error:  # noqa: BLE001  # it is raised where the coroutine awaits
             _settle(durable, error)

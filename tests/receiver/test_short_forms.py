@@ -1134,6 +1134,25 @@ def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     assert "Store exception was never retrieved: PositionTypeError" in report.message
 
 
+def test_what_a_coroutine_stores_at_a_stop_and_does_not_await_is_stored(
+    run: Run, tracker: Tracker
+) -> None:
+    async def source(ctx: ReceiverContext) -> None:
+        ctx.store("first")
+        ctx.store(["many", "more"])
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ctx.store("last")
+            ctx.store(["of", "all"])
+
+    running = run(source)
+    assert tracker.wait_for_records(3) == ["first", "many", "more"]
+    tracker.send(StopReceiver())
+    assert running.join() is None
+    assert tracker.records() == ["first", "many", "more", "last", "of", "all"]
+
+
 def test_a_task_that_fails_and_that_nobody_awaits_is_told(
     run: Run, tracker: Tracker, shared: Shared
 ) -> None:

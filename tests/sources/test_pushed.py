@@ -53,6 +53,9 @@ class EventServer:
                 self.send_header("Content-Type", kind)
                 self.end_headers()
                 self.wfile.write(body)
+                for _ in range(18 if body.endswith(b":\n") else 0):
+                    server._is_over.wait(0.2)
+                    self.wfile.write(b":\n")
                 if body.endswith(b"..."):
                     server._is_over.wait(HANG_S)
 
@@ -197,6 +200,14 @@ def test_a_silent_server_is_asked_again() -> None:
         with run_receiver(receiver, settings=SETTINGS) as running:
             running.wait_for_error("nothing came for 0.1 s")
             running.wait_for_error("gets no more records")
+
+
+def test_a_comment_ends_a_silence() -> None:
+    with EventServer((200, STREAM, b"data: 1\n:\n"), (204, STREAM, b"")) as server:
+        receiver = ServerSentEventsReceiver(server.url, silence=2.5)
+        with run_receiver(receiver, settings=SETTINGS) as running:
+            running.wait_for_error("gets no more records")
+            assert not [error for error in running.errors if "nothing came" in error]
 
 
 # -- WebSocket -----------------------------------------------------------------------------------
