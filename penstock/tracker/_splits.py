@@ -51,6 +51,8 @@ _ASK_S = 30.0
 _STOP_S = 30.0
 """How long a receiver may take to store its last blocks; what is not durable is read again."""
 _LOOK_S = 0.25
+_ASK_AGAIN_S = 1.0
+"""How long to wait with that as one has ended, which a receiver may not let go."""
 _TELL_S = 1.0
 _TURN_S = 60.0
 """How often one that waits for its turn looks by itself: a thousand may wait."""
@@ -301,9 +303,8 @@ class SplitStream:
 
     def _look(self, now_s: float) -> None:
         """Ask for the splits now and then; what cannot be told leaves them as they are."""
-        if self._answer is None and (
-            now_s - self._asked_s >= self._interval_s or self._has_one_ended()
-        ):
+        pause_s = min(_ASK_AGAIN_S, self._interval_s) if self._has_one_ended() else self._interval_s
+        if self._answer is None and now_s - self._asked_s >= pause_s:
             self._ask()
         if self._answer is None or not (self._answer.done() or now_s - self._asked_s >= _ASK_S):
             return
@@ -332,7 +333,6 @@ class SplitStream:
         places = self._ledger.split_places(self.streams)
         answer: Future[_Answer] = Future()
         answer.add_done_callback(lambda _: self._tell_thread())
-        self._answer = answer
         self._asked_s = self._clock.monotonic_s()
 
         def call() -> None:
@@ -343,6 +343,7 @@ class SplitStream:
                 answer.set_exception(error)
 
         OwnedThread(call, f"splits-{self.streams[0]}-call").start()
+        self._answer = answer
 
     def _tell_thread(self) -> None:
         with self._changed:

@@ -28,6 +28,7 @@ from penstock.tracker import _splits as module
 from penstock.tracker._events import SplitsEvent
 from penstock.tracker._splits import divided
 from penstock.wire.messages import Ok, Refused, Registered, StopReceiver
+from tests.bounds import HANG_S
 from tests.system.leftovers import await_that
 from tests.tracker.ledger_cases import LOG_OPTIONS, add, block
 from tests.tracker.tracker_cases import (
@@ -316,6 +317,54 @@ def test_a_split_that_ends_lets_others_begin_by_its_durable_place(tmp_path: Path
         assert after.place in ({"c": 5}, {"a": 9, "c": 5})  # type: ignore[attr-defined]
         assert is_untold(before[0])
         assert tracker.ledger.split_places([0, 1]) == {"a": 9, "b": 5, "c": 5}
+
+
+def test_a_split_that_has_ended_and_stays_where_it_is_is_no_reason_to_ask_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ASK_AGAIN_S", HANG_S)
+    monkeypatch.setattr(module, "_ROOM_S", 0.01)
+    asked: list[Any] = []
+
+    class Down(Ending):
+        def _splits_after(self, places: Any) -> tuple[list[str], dict[str, Any]]:
+            asked.append(places)
+            return super()._splits_after({})
+
+    with sharing(tmp_path, Down(), 2, 2) as (tracker, cluster, _):
+        assert store(begun(cluster, 2)[1], a=9) == Ok()
+        looks = tracker.ledger.split_places
+        turns: list[Any] = []
+
+        def looked(streams: Any) -> Any:
+            turns.append(streams)
+            return looks(streams)
+
+        monkeypatch.setattr(tracker.ledger, "split_places", looked)
+        await_that("turns of its thread", lambda: len(turns) > 20, WAIT_S)
+        assert len(asked) == 1
+
+
+def test_a_call_for_splits_that_found_no_thread_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+    start = threading.Thread.start
+
+    def no_thread(thread: threading.Thread) -> None:
+        if thread.name.endswith("-call") and not refused.is_set():
+            refused.set()
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    source = Shared("a")
+    with sharing(tmp_path, source, 1, 1, settings=OFTEN) as (_, cluster, _):
+        (before,) = begun(cluster, 1).values()
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        assert refused.wait(WAIT_S)
+        source.answer = ["a", "b"]
+        before.obey()
+        assert splits_of(begun(cluster, 1)) == {0: ("a", "b")}
 
 
 def test_nothing_starts_before_all_that_change_are_at_rest(tmp_path: Path) -> None:
