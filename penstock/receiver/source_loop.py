@@ -7,7 +7,8 @@ What must hold
   that it asks for are its own, told as its own, and gone when it ends.
 * Nothing of ours waits on the loop. A source that holds it is found (`look`), while others need it.
 
-Whose the running code is stands in a context variable, which tasks and callbacks hand on.
+Whose the running code is stands in a context variable, which tasks and callbacks hand on; what a
+thread of a source's posts is known by the thread's mark.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.receiver.user_calls import standing, stream_of
 from penstock.receiver.workers import Lane, Workers
@@ -46,19 +47,26 @@ def running_stream() -> int | None:
 
 async def cancel_the_rest() -> None:
     """Cancel what the source of this task has begun beside it, and wait for that."""
-    source, me = _source.get(), asyncio.current_task()
-    tasks = asyncio.all_tasks() if source is None else set(source.tasks)
-    if rest := {task for task in tasks if task is not me and not task.done()}:
+    if rest := asyncio.all_tasks() - {asyncio.current_task()}:
         for task in rest:
             task.cancel()
         await asyncio.wait(rest)
+
+
+_all_tasks = asyncio.all_tasks
+
+
+def _own_tasks(loop: asyncio.AbstractEventLoop | None = None) -> set[asyncio.Task[Any]]:
+    """As `asyncio.all_tasks`; on the loop of all sources those of the source that asks."""
+    tasks, source = _all_tasks(loop), _source.get()
+    is_shared = isinstance(loop or asyncio.get_running_loop(), _Loop)
+    return source.among(tasks) if is_shared and source is not None else tasks
 
 
 class RunningSource:
     """One start of a source on the loop; `join` and `blocked_at` are as a `UserCall` has them.
 
     Attributes:
-        tasks: What it has begun.
         make_task: Makes its tasks, if it has said how.
         tell: Told of errors that no one awaits, if it has said so.
         executor: Runs what it has run in threads.
@@ -66,7 +74,6 @@ class RunningSource:
 
     def __init__(self, loop: SourceLoop, stream_id: int, executor: Executor) -> None:
         self.stream_id = stream_id
-        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.make_task: Callable[..., Any] | None = None
         self.tell: Callable[..., object] | None = None
         self.executor = executor
@@ -77,13 +84,17 @@ class RunningSource:
         """Wait at most `timeout_s` seconds for its end; return whether it has ended."""
         return self._over.wait(0 if self._loop.is_current_thread() else timeout_s)
 
+    def among(self, tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+        """Return which tasks it has begun."""
+        return {task for task in tasks if getattr(task, _MARK, None) is self}
+
     def blocked_at(self) -> str:
         """Return where it stands now, for messages."""
         if self._over.is_set():
             return "(ended)"
         if (stands := self._loop.stands(self)) is not None:
             return stands
-        frames = [frame for task in list(self.tasks) for frame in task.get_stack()]
+        frames = [frame for task in self.among(self._loop.tasks()) for frame in task.get_stack()]
         return ", and at ".join(dict.fromkeys(map(standing, frames))) or "a place that it awaits"
 
     def run(self, work: Coroutine[Any, Any, Any], on_end: Callable[[Any], object]) -> None:
@@ -93,8 +104,8 @@ class RunningSource:
             try:
                 on_end(task)
             finally:
-                self.executor.shutdown(wait=False)
                 self._over.set()
+                self.executor.shutdown(wait=False)
 
         asyncio.get_running_loop().create_task(work).add_done_callback(ended)
 
@@ -130,23 +141,21 @@ class SourceLoop:
             work: What to run.
             on_end: Is given its task when that has ended, on the loop.
         """
+        name = f"receiver-{stream_id}-to-thread"
+        source = RunningSource(self, stream_id, Lane(Workers(name), name, stream_id, _TO_THREAD))
         with self._lock:
-            if self._loop is None:
-                self._loop = _Loop()
-            # The system may have had no thread for the source before.
+            self._loop = self._loop or _Loop()
             if self._thread.ident is None:
+                asyncio.all_tasks = asyncio.tasks.all_tasks = _own_tasks
                 self._thread.start()
-            to_thread = self.lane(f"receiver-{stream_id}-to-thread", stream_id, _TO_THREAD)
-            source = RunningSource(self, stream_id, to_thread)
             self._sources.add(source)
-        context = contextvars.copy_context()
-        context.run(_source.set, source)
-        self._loop.call_soon_threadsafe(source.run, work, on_end, context=context)
+        self._loop.newest[stream_id] = source
+        self._loop.call_soon_threadsafe(source.run, work, on_end, context=_context_of(source))
         return source
 
-    def lane(self, name: str, stream_id: int, width: int = 1) -> Lane:
-        """Return what calls functions of a source in threads, `width` at a time."""
-        return Lane(self._workers, name, stream_id, width)
+    def lane(self, name: str, stream_id: int) -> Lane:
+        """Return what calls functions that store for a source, in a thread."""
+        return Lane(self._workers, name, stream_id)
 
     def left(self, stream_id: int) -> list[str]:
         """Name what has not ended of the sources of a stream."""
@@ -178,6 +187,10 @@ class SourceLoop:
         frame = sys._current_frames().get(self._thread.ident or 0)
         return standing(frame) if turn and frame and turn._context.get(_source) is source else None
 
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Return the tasks of all sources, from any thread."""
+        return set() if self._loop is None else _all_tasks(self._loop)
+
     def is_current_thread(self) -> bool:
         """Tell whether the caller is on the loop."""
         return threading.current_thread() is self._thread
@@ -207,33 +220,42 @@ class SourceLoop:
                 self._loop.run_forever()
 
 
-class _Future(asyncio.Future[Any]):
-    """One that knows its source when it is collected, in whatever context that is."""
-
-    source: RunningSource | None = None
-
-
 class _Loop(asyncio.SelectorEventLoop):
-    """The loop, which keeps apart what its sources set of it."""
+    """The loop, which keeps apart what its sources set of it.
 
-    def create_future(self) -> _Future:
-        future = _Future(loop=self)
-        future.source = _source.get()
-        return future
+    Attributes:
+        newest: By stream, the source that was begun last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.newest: weakref.WeakValueDictionary[int, RunningSource] = weakref.WeakValueDictionary()
+
+    # Its types have names only since Python 3.11.
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
+        whose = stream_of(threading.current_thread())
+        if context is None and _source.get() is None and whose is not None:
+            context = _context_of(self.newest.get(whose))
+        return super().call_soon_threadsafe(callback, *args, context=context)
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _marked(super().create_future())
 
     def create_task(self, coro: Any, **others: Any) -> asyncio.Task[Any]:
-        source = _source.get()
-        if source is None or source.make_task is None:
-            task: asyncio.Task[Any] = super().create_task(coro, **others)
-        else:
-            task = source.make_task(self, coro, **others)
-        if source is not None:
-            source.tasks.add(task)
-        return task
+        super().set_task_factory(self.get_task_factory())
+        return _marked(super().create_task(coro, **others))
+
+    def get_task_factory(self) -> Any:
+        return None if (source := _source.get()) is None else source.make_task
 
     def set_task_factory(self, factory: Any) -> None:
         if (source := _source.get()) is not None:
             source.make_task = factory
+
+    def get_exception_handler(self) -> Any:
+        return None if (source := _source.get()) is None else source.tell
 
     def set_exception_handler(self, handler: Any) -> None:
         if (source := _source.get()) is not None:
@@ -241,22 +263,43 @@ class _Loop(asyncio.SelectorEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         source = _source.get()
-        if isinstance(future := context.get("future"), _Future):
-            source = future.source
-        elif (handle := context.get("handle")) is not None:
+        if (handle := context.get("handle")) is not None:
             source = handle._context.get(_source)
-        if source is None or source.tell is None:
-            super().call_exception_handler(context)
-        else:
-            source.tell(self, context)
+        # Collected in whatever context that is.
+        source = getattr(context.get("future", context.get("task")), _MARK, source)
+        if source is not None and source.tell is not None:
+            try:
+                source.tell(self, context)
+                return
+            except Exception as error:  # noqa: BLE001 - the author's code; it is not the loop's end
+                context = {**context, "exception": error}
+        super().call_exception_handler(context)
 
     def set_default_executor(self, executor: Any) -> None:
         if (source := _source.get()) is not None:
             source.executor = executor
 
-    # Its types have names only since Python 3.11.
+    # So have these.
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         source = _source.get()
         if executor is None and source is not None:
             executor = source.executor
         return super().run_in_executor(executor, func, *args)
+
+
+_MARK = "_penstock_source"
+
+_T = TypeVar("_T")
+
+
+def _marked(future: _T) -> _T:
+    """Have it know its source when it is collected."""
+    setattr(future, _MARK, _source.get())
+    return future
+
+
+def _context_of(source: RunningSource | None) -> contextvars.Context:
+    """Return a copy of the current context, which is the source's."""
+    context = contextvars.copy_context()
+    context.run(_source.set, source)
+    return context

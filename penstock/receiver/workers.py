@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -39,11 +40,12 @@ class Workers:
             RuntimeError: The system gives no thread.
         """
         with self._changed:
-            self._work.append((work, name, stream_id))
-            if self._free >= len(self._work):
+            if self._free > len(self._work):
                 self._changed.notify()
-                return
-        OwnedThread(self._run, self._name).start()
+            else:
+                # In no one's context: it works for others, too.
+                contextvars.Context().run(OwnedThread(self._run, self._name).start)
+            self._work.append((work, name, stream_id))
 
     def _run(self) -> None:
         thread = threading.current_thread()
@@ -90,11 +92,10 @@ class Lane(Executor):
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
+            if self._busy < self._width:
+                self._workers.post(self._run, self._name, self._stream_id)
+                self._busy += 1
             self._calls.append((future, partial(fn, *args, **kwargs)))
-            if self._busy == self._width:
-                return future
-            self._busy += 1
-        self._workers.post(self._run, self._name, self._stream_id)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -16,7 +16,13 @@ import pytest
 
 from penstock.receiver import ReceiverContext
 from penstock.receiver.shared_threads import SharedThreads
-from penstock.receiver.source_loop import RunningSource, SourceLoop
+from penstock.receiver.source_loop import (
+    RunningSource,
+    SourceLoop,
+    cancel_the_rest,
+    running_stream,
+)
+from penstock.receiver.user_calls import mark_new_threads, stream_of
 from penstock.receiver.workers import Lane, Workers
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import Message, RegisterReceiver, ReportError, StopReceiver
@@ -297,6 +303,169 @@ def test_a_source_that_ends_on_the_loop_does_not_wait_for_itself(loop: SourceLoo
     begun.set()
     assert sources[0].join(WAIT_S)
     assert found == [False]
+
+
+def ended(source: RunningSource) -> None:
+    assert source.join(WAIT_S)
+
+
+@pytest.fixture
+def marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", threading.Thread.start)
+    mark_new_threads(running_stream)
+
+
+@pytest.mark.usefixtures("marked")
+def test_a_thread_is_of_whom_it_works_for_whoever_had_it_begun(loop: SourceLoop) -> None:
+    found: list[Any] = []
+    local = threading.local()
+    workers = Workers("test")
+
+    def look() -> None:
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        found.append((running_stream(), stream_of(thread), getattr(local, "of", None)))
+        local.of = running_stream()
+
+    async def source() -> None:
+        await asyncio.get_running_loop().run_in_executor(None, look)
+        await asyncio.wrap_future(Lane(workers, "lane", 5).submit(look))
+
+    # The same thread works for the second one, or for a supervisor that no source has called.
+    for stream_id in (3, 4):
+        ended(loop.begin(stream_id, source(), lambda task: None))
+    assert found == [(3, 3, None), (5, 5, None), (4, 4, None), (5, 5, 5)]
+
+
+@pytest.mark.usefixtures("marked")
+def test_what_a_thread_of_a_source_begins_on_the_loop_is_of_that_source(loop: SourceLoop) -> None:
+    found: list[Any] = []
+    begun = threading.Event()
+
+    async def on_message() -> None:
+        found.append(running_stream())
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            found.append("cancelled")
+
+    async def client() -> None:
+        running = asyncio.get_running_loop()
+
+        def call() -> None:
+            asyncio.run_coroutine_threadsafe(on_message(), running)
+
+        await asyncio.to_thread(lambda: threading.Thread(target=call).start())
+        await asyncio.to_thread(begun.wait)
+        await cancel_the_rest()
+
+    loop.begin(3, asyncio.sleep(3600), lambda task: None)
+    ended(loop.begin(4, client(), lambda task: None))
+    assert found == [4, "cancelled"]
+
+
+def test_a_source_sees_and_cancels_its_own_tasks_only(loop: SourceLoop) -> None:
+    found: list[int] = []
+
+    async def cancelling() -> None:
+        mine = asyncio.create_task(asyncio.sleep(3600))
+        found.append(len(asyncio.all_tasks()))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([mine])
+        # On a loop that it makes itself all are its own.
+        found.append(await asyncio.to_thread(asyncio.run, two()))
+
+    async def two() -> int:
+        other = asyncio.create_task(asyncio.sleep(3600))
+        return len(asyncio.all_tasks()) + other.cancel()
+
+    first = loop.begin(3, asyncio.sleep(3600), lambda task: None)
+    ended(loop.begin(4, cancelling(), lambda task: None))
+    assert found == [2, 3]
+    assert not first.join(0.1)
+
+
+def test_what_a_source_sets_of_the_loop_is_there_for_it_as_asyncio_has_it(
+    loop: SourceLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    made: list[Any] = []
+    found: list[Any] = []
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **_: Any) -> asyncio.Task[Any]:
+        assert not _
+        made.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop)
+
+    def handle(loop: asyncio.AbstractEventLoop, facts: dict[str, Any]) -> None:
+        raise ValueError("made to fail")
+
+    async def setting() -> None:
+        running = asyncio.get_running_loop()
+        found.append((running.get_task_factory(), running.get_exception_handler()))
+        running.set_task_factory(make)
+        running.set_exception_handler(handle)
+        found.append((running.get_task_factory(), running.get_exception_handler()))
+        task = running.create_task(asyncio.sleep(0), name="of 3")
+        found.append(task.get_name())
+        await task
+        running.call_soon(made.index, "what is not there")
+        await asyncio.sleep(0.01)
+
+    for stream_id in (3, 4):
+        ended(loop.begin(stream_id, setting(), lambda task: None))
+    assert found == [(None, None), (make, handle), "of 3"] * 2
+    assert len(made) == 2
+    # What a handler raises is told, and is not the end of the loop.
+    assert caplog.text.count("ValueError: made to fail") == 2
+    assert "it goes on" not in caplog.text
+
+
+def test_an_error_that_no_one_awaits_is_told_to_its_source_wherever_it_is_collected(
+    loop: SourceLoop,
+) -> None:
+    told: list[Any] = []
+    kept: list[Any] = []
+
+    async def fail() -> None:
+        raise ValueError("made to fail")
+
+    async def failing() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, facts: told.append((3, facts)))
+        kept.append(asyncio.create_task(fail()))
+        await asyncio.wait(kept)
+
+    async def collecting() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, facts: told.append((4, facts)))
+        kept.clear()
+
+    for stream_id, work in ((3, failing()), (4, collecting())):
+        ended(loop.begin(stream_id, work, lambda task: None))
+    assert [whose for whose, _ in told] == [3]
+
+
+def test_a_call_that_found_no_thread_is_not_made_after_all_and_the_next_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[int] = []
+    lane = Lane(Workers("test"), "lane", 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="can't start"):
+            lane.submit(done.append, 1)
+    assert lane.submit(done.append, 2).result(WAIT_S) is None
+    assert done == [2]
+
+
+def test_a_source_has_ended_whatever_it_has_set(loop: SourceLoop) -> None:
+    async def setting() -> None:
+        asyncio.get_running_loop().set_default_executor(None)
+
+    ended(loop.begin(3, setting(), lambda task: None))
 
 
 def test_calls_of_a_lane_are_in_order_and_its_thread_is_for_the_next(
