@@ -11,7 +11,7 @@ import random
 import threading
 import traceback
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -261,7 +261,9 @@ class ReceiverJob:
             return True
         delay_s = self._backoff.next_delay_s(self._clock.monotonic_s() - started_s)
         when = f"in {delay_s:.1f} s" if delay_s else "at once"
-        self._limited_log.log(f"{self._name} is started again {when}", like="")
+        # A hundred that share a slot come back together; what they died of is told.
+        level = logging.INFO if self._slot is not None and not delay_s else logging.WARNING
+        self._limited_log.log(f"{self._name} is started again {when}", like=level, level=level)
         return not self._clock.wait(self._stopping, delay_s)
 
 
@@ -283,6 +285,7 @@ class ReceiverStarts:
         listeners: Listeners,
         is_started: Callable[[], bool],
         splits: Mapping[int, SplitStream],
+        sharing: Container[int],
     ) -> None:
         """Make it.
 
@@ -297,8 +300,10 @@ class ReceiverStarts:
             listeners: Are notified of receivers.
             is_started: Whether the tracker runs and does not stop yet.
             splits: Those whose receivers have splits, by stream.
+            sharing: The streams whose receivers share a slot with others.
         """
         self._splits = splits
+        self._sharing = sharing
         self._launches = launches
         self._tasks = tasks
         self._cluster = cluster
@@ -374,7 +379,10 @@ class ReceiverStarts:
         info = ended.info
         if told:
             text = f"The job of receiver {stream_id} failed"
-            self._limited_log.log(f"{text}: {headline(trace)}", about=stream_id)
+            cause = headline(trace)
+            # What a shared process dies of is told once, and names those that were in it.
+            about = cause if stream_id in self._sharing else stream_id
+            self._limited_log.log(f"{text}: {cause}", about=about)
             info = self._receivers.keep_error(stream_id, text, trace)
             self._listeners.error(info)
         if ended.was_active:

@@ -659,6 +659,7 @@ class ReceiverTracker:
             listeners=self._listeners,
             is_started=self._is_started,
             splits=self._splits,
+            sharing=slots,
         )
         settings = self._settings
         with self._lock:

@@ -163,7 +163,10 @@ def test_an_attempt_that_fails_alone_is_started_again_beside_its_mates(tmp_path:
         process.started(1)
 
 
-def test_a_process_that_died_takes_its_attempts_along_and_no_others(tmp_path: Path) -> None:
+def test_a_process_that_died_takes_its_attempts_along_and_no_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", "penstock.tracker")
     with shared_tracker(tmp_path) as (_, cluster, events):
         launch = slot_launch(cluster)
         process = Process(launch, 1, 0, 1, 2)
@@ -181,6 +184,9 @@ def test_a_process_that_died_takes_its_attempts_along_and_no_others(tmp_path: Pa
         others.register()
         assert not {again[1], *attempts.values()} & set(others.started(0, 2).values())
         assert alone.messages.empty()
+        told = [line for line in caplog.messages if line.endswith("called os._exit(7)")]
+        assert len(told) == 1, "told once, however many were in that process"
+        assert "is started again" not in caplog.text
         # The whole task dies: who was alone is alone in the next one.
         for one in (alone, others):
             one.client.close()
