@@ -497,9 +497,14 @@ def settings_table() -> tuple[Setting, ...]:
 
 
 def closest_setting(key: str) -> str:
-    """Return the known key that is most like `key`, whatever the case of its letters."""
+    """Return the known key that is most like `key`, whatever the case of its letters.
+
+    Where there are any, it is one that ends like it: a part of a long key is soon forgotten.
+    """
     known = {line.key.lower(): line.key for line in settings_table()}
-    return known[difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.0)[0]]
+    end = "." + key.lower().rpartition(".")[2]
+    like = [one for one in known if one.endswith(end)] or known
+    return known[difflib.get_close_matches(key.lower(), like, n=1, cutoff=0.0)[0]]
 
 
 def _closest(key: str) -> str:

@@ -252,6 +252,7 @@ def test_an_error_does_not_show_what_may_be_a_password(key: str, text: str) -> N
         ("spark.penstock.segmentSize", "spark.penstock.wal.segmentSize;"),
         ("Spark.Penstock.wal.dir", "spark.penstock.wal.dir;"),
         ("penstock.wal.dir", "spark.penstock.wal.dir;"),
+        ("spark.penstock.perSlot", "spark.penstock.receivers.perSlot;"),
     ],
 )
 def test_an_unknown_key_of_ours_names_the_closest_known(key: str, closest: str) -> None:
