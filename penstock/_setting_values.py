@@ -239,7 +239,7 @@ class LostBlocks:
 
     @property
     def accepted(self) -> str:
-        return "fail, skip, or wait:TIME, such as wait:5m (a bare number counts seconds)"
+        return "fail, skip, or wait:TIME, such as wait:5m; a bare number counts seconds"
 
     def read(self, text: str) -> str:
         policy = text.strip().lower()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError, SettingError
 from penstock.receiver.exit_report import ExitReport
+from penstock.receiver.splits import SplitPositionError
 from penstock.receiver.storing import PositionError, PositionTypeError
 from penstock.receiver.workers import Wake
 from penstock.wire.messages import Message
@@ -199,7 +200,7 @@ _BUGS = (*_HOPELESS, ArithmeticError, AssertionError, LookupError, ValueError)
 """What points to a mistake in the program. Anything else may come from a source that is down or
 sends nonsense, for any length of time."""
 
-_REFUSED = (PositionError, PositionTypeError)
+_REFUSED = (PositionError, PositionTypeError, SplitPositionError)
 """A source that begins after the last position that was accepted gives the refused one again: the
 second time in a row nothing but the program's change can help. (Others may go on with the next.)"""
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.receiver.assembler import RecordPickleError
 from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.bulk import MANY, WithLetters
 from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
@@ -156,7 +157,12 @@ def as_it_is(item: Any) -> Any:
         return item
     if isinstance(item, WithLetters):
         return WithLetters(as_it_is(item.records), as_it_is(item.letters))
-    return tuple(map(as_it_is, item)) if type(item) is tuple else copy.deepcopy(item)
+    if type(item) is tuple:
+        return tuple(map(as_it_is, item))
+    try:
+        return copy.deepcopy(item)
+    except Exception as error:
+        raise RecordPickleError(item, error) from error
 
 
 _AWAITED_S = 1.0

@@ -404,10 +404,15 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         Raises:
             StreamGraphError: There is none of that name.
         """
-        for node in self._graph.inputs:
-            if isinstance(node, ReceiverInputDStream) and node.leads and node.shared_name == name:
+        inputs = self._graph.inputs
+        leading = [node for node in inputs if isinstance(node, ReceiverInputDStream) and node.leads]
+        for node in leading:
+            if node.shared_name == name:
                 return SplitDStream(self, node.siblings)
-        raise StreamGraphError(f"no stream {name!r} has several receivers of one source")
+        others = ", ".join(repr(node.shared_name) for node in leading) or "none"
+        raise StreamGraphError(
+            f"no stream {name!r} has several receivers of one source; {others} has"
+        )
 
     def _received(self, node: ReceiverInputDStream) -> ReceiverDStream[Any]:
         return ReceiverDStream(self, node)

@@ -16,6 +16,7 @@ from penstock.errors import IllegalStateError
 from penstock.receiver import Receiver, ReceiverContext, receiver
 from penstock.receiver.attempt_state import Failures
 from penstock.receiver.exit_report import described
+from penstock.receiver.splits import SplitPositionError
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
 from tests.doubles import UntoldError
 from tests.receiver.conftest import SETTINGS
@@ -133,6 +134,26 @@ def test_the_pause_doubles_up_to_a_bound_and_begins_anew_after_a_record() -> Non
     failures.note(ValueError("x"), 8)
     assert failures.delay_ms(100) == 100
     assert failures.delay_ms(5000) == 5000, "never shorter than asked for"
+
+
+def test_a_refused_position_is_enough_the_second_time() -> None:
+    failures = Failures(10, 1000)
+    error = SplitPositionError({"c": 1}, ("a", "b"))
+    failures.note(error, 0)
+    assert not failures.is_enough(error, is_new=True), "others may go on with the next"
+    failures.note(error, 0)
+    assert failures.is_enough(error, is_new=True)
+
+
+def test_what_an_async_generator_yields_and_cannot_be_sent_is_named(
+    run: Run, tracker: Tracker
+) -> None:
+    async def source(context: ReceiverContext) -> AsyncIterator[Any]:
+        yield [1, threading.Lock()]
+
+    run(source).join()
+    (report,) = tracker.of(ReportError)
+    assert "RecordPickleError: a record of type list cannot be pickled" in report.message
 
 
 def test_a_source_that_is_away_is_tried_for_ever() -> None:

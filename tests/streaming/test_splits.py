@@ -177,6 +177,8 @@ def test_scaling_before_the_start_says_what_does_it(
     for count in (0, 3, -1):
         with pytest.raises(ValueError, match=f"numReceivers={count}"):
             stream.scale(count)
+    with pytest.raises(ValueError, match=r"2 receivers at most; maxReceivers .* allows more"):
+        stream.scale(3)
     for wrong in (1.0, "2", None, True):
         with pytest.raises(TypeError, match="numReceivers="):
             stream.scale(wrong)  # type: ignore[arg-type]
@@ -196,9 +198,27 @@ def test_a_stream_of_several_receivers_has_a_name_and_members(
     assert ssc.splitStream("orders").name == "orders"
     other = ssc.receiverStream(Queues(), "others", numReceivers=1)
     assert [member.stream_id for member in other.members] == [3]
-    with pytest.raises(StreamGraphError, match="no stream 'Queues'"):
+    with pytest.raises(StreamGraphError, match=r"no stream 'Queues' .*; 'orders', 'others' has"):
         ssc.splitStream("Queues")
+    with pytest.raises(TypeError, match="such as the members of one"):
+        ssc.rateGroup("100/second", [stream])  # type: ignore[list-item]
     ssc.rateGroup("100/second", stream.members)
+
+
+def test_a_stream_says_where_that_is_what_streams_of_another_kind_have(
+    ssc: StreamingContext,
+) -> None:
+    alone: Any = ssc.receiverStream(Queues(), "alone")
+    shared: Any = ssc.receiverStream(Queues(), "shared", numReceivers=2)
+    for wanted in ("scale", "splits", "members"):
+        with pytest.raises(AttributeError, match=rf"'{wanted}': .*numReceivers="):
+            getattr(alone, wanted)
+    for wanted in ("set_rate", "rate", "continuous", "addresses"):
+        with pytest.raises(AttributeError, match=rf"'{wanted}': .*stream\.members"):
+            getattr(shared, wanted)
+    for stream in (alone, shared):
+        with pytest.raises(AttributeError, match=r"no attribute 'scael'$"):
+            stream.scael  # noqa: B018
 
 
 def test_receivers_that_may_share_tasks_have_room_before_they_start(

@@ -328,5 +328,6 @@ class RateOperations(ABC):
 def _stream_ids(streams: Any) -> list[int]:
     listed: list[Any] = list(streams) if isinstance(streams, Iterable) else [None]
     if not all(hasattr(stream, "stream_id") for stream in listed):
-        raise TypeError(refused("streams", streams, "a list of streams of receivers"))
+        accepted = "a list of streams of receivers, such as the members of one that several share"
+        raise TypeError(refused("streams", streams, accepted))
     return [stream.stream_id for stream in listed]

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from penstock._arguments import as_count
+from penstock._arguments import as_count, refused
 from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.errors import IllegalStateError
 from penstock.host.continuous_arguments import check_operation
@@ -75,6 +75,16 @@ class ReceiverDStream(RatedDStream[T_co]):
     """
 
     _input: ReceiverInputDStream
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            told = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(SplitDStream, name):
+                told += (
+                    ": one that several receivers share has it (numReceivers= of receiverStream)"
+                )
+            raise AttributeError(told)
 
     @property
     def name(self) -> str:
@@ -193,6 +203,14 @@ class SplitDStream(DStream[T_co]):
         super().__init__(ssc, UnionDStream(nodes))
         self._inputs = tuple(nodes)
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            told = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if not name.startswith("_") and hasattr(ReceiverDStream, name):
+                told += ": each of its receivers' streams has it, in stream.members"
+            raise AttributeError(told)
+
     @property
     def name(self) -> str:
         """Its name, or the type or function of its receiver."""
@@ -239,7 +257,11 @@ class SplitDStream(DStream[T_co]):
             NotEnoughCoresError: They would hold every core of a local master.
             LedgerWriteError: The driver's log did not take it; nothing was changed.
         """
-        count = as_count(numReceivers, "numReceivers", "receivers", 1, len(self._inputs))
+        most = len(self._inputs)
+        count = as_count(numReceivers, "numReceivers", "receivers", 1)
+        if count > most:
+            accepted = f"{most} receivers at most; maxReceivers of receiverStream allows more"
+            raise ValueError(refused("numReceivers", count, accepted))
         engine = self._ssc._engine
         if engine is None:
             raise IllegalStateError(
