@@ -59,7 +59,7 @@ from functools import partial
 from penstock._parents import die_with
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
-from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
+from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.shared_threads import SharedThreads
 from penstock.receiver.source_loop import running_stream
@@ -85,6 +85,9 @@ _TEXT_LIMIT = 16_000
 
 _LEFT_S = 1.0
 """How long an author's threads may take to end after their attempt."""
+
+_LOST_S = 30.0
+"""How long a receiver may take to store its last blocks whose process has lost the driver."""
 
 _STARTS = 4
 """How many receivers of a process start at a time: a driver with many processes has to keep up."""
@@ -337,9 +340,9 @@ class _SlotProcess:
         self._client.connect()
         self._take(self._client.ask(self._registration()))
         while not self._over.wait(LOOK_S):
-            if self._lost is not None and not self._running:
+            if self._lost is not None:
                 # Its receivers are to start again, also if those of other processes go on.
-                raise self._lost
+                self._end_all(self._lost)
             if os.getppid() != self._keeper:
                 return
             self._give_up_hanging()
@@ -371,9 +374,23 @@ class _SlotProcess:
             _log.warning("slot %d: unexpected %r", self._launch.number, message)
 
     def _on_closed(self, error: WireError) -> None:
-        # Each receiver finds out by itself, and ends.
         _log.info("the slot's process ends because its driver cannot be reached: %s", error)
         self._lost = error
+
+    def _end_all(self, lost: WireError) -> None:
+        """End the receivers, also those that reach the driver: it hears of no attempt's end.
+
+        Raises:
+            WireError: None of them runs any more.
+        """
+        with self._lock:
+            running = list(self._running.values())
+        if not running:
+            raise lost
+        for stream_id, supervisor in running:
+            if supervisor is not None and supervisor.seconds_to_end() is None:
+                text = f"The process of receiver {stream_id} cannot reach its driver"
+                supervisor.end(ExitReport(ExitKind.FAILED, text, lost), _LOST_S)
 
     def _start(self, stream_id: int, attempt: str) -> None:
         """Start an attempt; the driver may send it again after a reconnect."""

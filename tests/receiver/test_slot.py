@@ -38,6 +38,7 @@ from penstock.wire.messages import (
 )
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import WAIT_S, Tracker, make_launch
+from tests.services.proxy import Proxy
 from tests.system.leftovers import await_that, is_running
 
 MODULE = """
@@ -202,6 +203,7 @@ class Slot:
         *kinds: str,
         lease_s: float = 60.0,
         level: StorageLevel = StorageLevel.MEMORY_AND_DISK,
+        is_apart: bool = False,
     ) -> None:
         (folder / "authors.py").write_text(MODULE)
         self.tracker = tracker
@@ -223,6 +225,15 @@ class Slot:
             settings = replace(SETTINGS, memory_dir=str(folder), block_server_lease_s=lease_s)
             launch = make_launch(receiver, tracker, folder, settings)
             launches[stream_id] = replace(launch, stream_id=stream_id, storage_level=storage_level)
+        self.cut: Callable[[], None] = lambda: None
+        if is_apart:
+            # The process itself goes by the first one.
+            link = launches[0].link
+            proxy = Proxy(link.tracker[1])
+            self.cut = proxy.close
+            launches[0] = replace(
+                launches[0], link=replace(link, tracker=("127.0.0.1", proxy.port))
+            )
         launch = SlotLaunch(5, "t" * 32, launches, [tuple(launches)])
         (folder / "launch").write_bytes(pickle.dumps(launch))
         script = (
@@ -257,6 +268,7 @@ class Slot:
         return found()
 
     def close(self) -> None:
+        self.cut()
         self.keeper.kill()
         self.keeper.wait(WAIT_S)
 
@@ -510,6 +522,25 @@ def test_the_task_fails_when_a_process_has_lost_its_driver(
     tracker.process(1)
     tracker.server.stop()
     assert shared.keeper.wait(WAIT_S) != 0
+
+
+@pytest.mark.slow
+def test_receivers_that_reach_the_driver_do_not_outlive_the_connection_of_their_process(
+    slot: MakeSlot, tracker: SlotTracker, tmp_path: Path
+) -> None:
+    """As after a pause of the driver which was too long for one connection, and not for others.
+
+    Of those that ended in such a process the driver would never hear, and start none again.
+    """
+    shared = slot("Plain", "Numbers", lease_s=0.5, is_apart=True)
+    attempts = shared.start(tracker.process(1), 1)
+    shared.await_running(attempts)
+    tracker.wait_for(lambda: len(tracker.blocks) > 1)
+    shared.cut()
+    assert shared.keeper.wait(WAIT_S) != 0
+    # It has stored what it took.
+    stored = read_back(tracker.blocks)
+    assert stored == [b"%d" % number for number in range(1, len(stored) + 1)]
 
 
 @pytest.mark.slow
