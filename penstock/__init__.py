@@ -50,11 +50,10 @@ Beside them stand:
 `parquet_files`              Parquet files of which Spark finds each row that matches
 `reused_memory`              buffers that are used again once no one looks into them
 `hkdf`                       keys out of one secret
-`processes`                  which process is meant, and whether it lives
+`processes`                  which process is meant, whether it lives, and not beyond its parent
 `worker`, `daemon`           what makes short tasks short in PySpark's worker; warm workers
 `_lazy_door`                 a room whose modules are imported when somebody asks for them
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
-`_parents`                  a process that does not outlive its parent
 `_versions`, `__main__`      which versions fit; the command ``penstock``
 `pytest_plugin`              fixtures of `penstock.testing`
 `_completion`                what a shell needs to complete that

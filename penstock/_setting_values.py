@@ -27,7 +27,6 @@ _BYTES = {
     for suffix in ("", "b")
     if prefix or suffix
 }
-_UNIT_NAMES = {"ms": "milliseconds", "s": "seconds"}
 
 
 class ValueKind(Protocol):
@@ -62,17 +61,16 @@ class Time:
     """A time in Spark's syntax, as whole milliseconds (fractions are cut off, as Spark does)."""
 
     minimum_ms: int = 0
-    bare_unit: str = "ms"
 
     @property
     def accepted(self) -> str:
         return (
             f"a time of at least {self.minimum_ms} ms such as 200ms, 5s, 1m or 2h "
-            f"(a bare number counts {_UNIT_NAMES[self.bare_unit]})"
+            "(a bare number counts milliseconds)"
         )
 
     def read(self, text: str) -> int:
-        milliseconds = _microseconds(text, self.bare_unit) // 1000
+        milliseconds = _microseconds(text, "ms") // 1000
         if milliseconds < self.minimum_ms:
             raise ValueError(text)
         return milliseconds
@@ -158,18 +156,17 @@ class Whole:
 
 @dataclass(frozen=True)
 class Factor:
-    """A decimal number from `minimum` on, or above it; at most, or below, `maximum`."""
+    """A decimal number from 0 on, or above it; at most, or below, `maximum`."""
 
-    minimum: float = 0.0
     maximum: float | None = None
     is_open: bool = False
 
     @property
     def accepted(self) -> str:
         if self.maximum is not None:
-            limits = f"between {self.minimum:g} and {self.maximum:g}, without these"
+            limits = f"between 0 and {self.maximum:g}, without these"
             return f"a decimal number {limits if self.is_open else limits.split(',')[0]}"
-        return f"a decimal number {'above' if self.is_open else 'of at least'} {self.minimum:g}"
+        return f"a decimal number {'above' if self.is_open else 'of at least'} 0"
 
     def read(self, text: str) -> float:
         # As for whole numbers, float() alone takes more than Java does.
@@ -177,11 +174,11 @@ class Factor:
         if re.fullmatch(rf"[+-]?({digits})([eE][+-]?[0-9]+)?", text.strip()) is None:
             raise ValueError(text)
         number = float(text)
-        if number < self.minimum or number == float("inf"):
+        if number < 0 or number == float("inf"):
             raise ValueError(text)
         if self.maximum is not None and number > self.maximum:
             raise ValueError(text)
-        if self.is_open and number in (self.minimum, self.maximum):
+        if self.is_open and number in (0, self.maximum):
             raise ValueError(text)
         return number
 

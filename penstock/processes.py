@@ -1,9 +1,17 @@
-"""Which process somebody is, so that another one on the same host can tell whether it lives."""
+"""Which process somebody is, so that another one on the same host can tell whether it lives.
+
+`die_with` is for a process that is not to outlive its parent.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 from dataclasses import dataclass
+
+_PR_SET_PDEATHSIG = 1
+"""Of prctl(2): the signal that this process gets when its parent has died."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +72,17 @@ def started(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def die_with(parent: int) -> None:
+    """Have the system kill this process when its parent has died, where it can.
+
+    Args:
+        parent: The process whose thread of now has forked this one.
+    """
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

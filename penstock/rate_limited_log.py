@@ -14,6 +14,9 @@ from penstock.clock import Clock, SystemClock
 _NUMBER = re.compile(r"[0-9a-f]{32}|\d+")
 """Also ids: each attempt of a receiver has a folder of its own."""
 
+_INTERVAL_S = 60.0
+"""The least time between two lines of a kind."""
+
 _KINDS = 256
 """Kinds of lines that are remembered; beyond that, the one silent for longest is dropped."""
 
@@ -32,18 +35,15 @@ class RateLimitedLog:
     Args:
         logger: Where to.
         clock: Monotonic time.
-        interval_s: The least time between two lines of a kind.
     """
 
     def __init__(
         self,
         logger: logging.Logger | logging.LoggerAdapter[logging.Logger],
         clock: Clock | None = None,
-        interval_s: float = 60.0,
     ) -> None:
         self._logger = logger
         self._clock: Clock = SystemClock() if clock is None else clock
-        self._interval_s = interval_s
         self._lock = threading.Lock()
         self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
 
@@ -79,7 +79,7 @@ class RateLimitedLog:
             self._kinds[like] = kind
             if len(self._kinds) > _KINDS:
                 self._kinds.popitem(last=False)
-            if not is_first and now_s < kind.shown_s + self._interval_s:
+            if not is_first and now_s < kind.shown_s + _INTERVAL_S:
                 kind.unshown += 1
                 return
             count, span_s = kind.unshown + 1, now_s - kind.shown_s

@@ -23,7 +23,7 @@ import msgspec
 
 from benchmarks.programs._program import tell
 from penstock.blockstore import BlockAccess, _fetch
-from penstock.blockstore._kept_connections import KeptConnections
+from penstock.blockstore._fetch import KeptConnections
 from penstock.blockstore._readahead import Readahead
 from penstock.blockstore._remote import fetch_from_host
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server

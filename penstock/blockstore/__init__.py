@@ -96,7 +96,7 @@ Modules
 `_compression`, `_encryption`      of a log's copies
 `reader`                           finding and reading a block, or going on without a lost one
 `_readahead`                       blocks of a task that are elsewhere, asked for together
-`_fetch`, `_kept_connections`      reading from another host: one connection, used again
+`_fetch`                           reading from another host: one connection, used again
 `_remote`                          until a host has answered
 `dataframe`                        blocks as an RDD, as a DataFrame
 `server`, `_serving`, `_files`     the block server: its life, and memory files that killed

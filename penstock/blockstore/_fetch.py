@@ -12,7 +12,7 @@ where `FetchRequest.sealed` says so: with TLS, and between processes of one host
 cost more than the copy (`BlockConnection.seals_blocks`).
 
 A connection may carry several requests, one after the other; they may all be sent before the first
-answer has come. It is kept for the next ones (`_kept_connections`).
+answer has come. It is kept for the next ones (`KeptConnections`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
+import os
 import select
 import socket
 import ssl
 import struct
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import msgspec
 from crc32c import crc32c
 
-from penstock.blockstore._kept_connections import KeptConnections
 from penstock.reused_memory import ReusedMemory
 from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, CorruptRecordError, LogCipher, parse_record
 from penstock.wire import (
@@ -55,7 +56,68 @@ _ALIGNMENT = 64
 _SILENCE_S = 10.0
 """Silence after which the connection is replaced by a new one: it may be half open."""
 
+_MOST_KEPT = 8
+_KEPT_S = 15.0
+"""How long a connection is kept: the block server ends it after twice as long."""
+
 _memory = ReusedMemory()
+
+
+class KeptConnections:
+    """Connections to block servers that are used again, so that a block costs no handshake.
+
+    One is for one thread at a time: it is taken, and given back when all that was asked for on it
+    has come. A process that is forked begins with none: what its parent has is the parent's. Any
+    thread may come: a lock guards them.
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+        os.register_at_fork(after_in_child=self._in_child)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[tuple[Hashable, float, BlockConnection]] = []
+
+    def _in_child(self) -> None:
+        kept = self._kept
+        self._begin()
+        for _, _, connection in kept:
+            connection.leave()
+
+    def take(self, key: Hashable) -> BlockConnection | None:
+        """Return one to whom the key stands for, if there is one that its server has not ended."""
+        with self._lock:
+            found = self._pop_old()
+            for at in reversed(range(len(self._kept))):
+                if self._kept[at][0] == key:
+                    connection = self._kept.pop(at)[2]
+                    if connection.is_quiet():
+                        break
+                    found.append(connection)
+            else:
+                connection = None
+        for over in found:
+            over.close()
+        return connection
+
+    def give(self, key: Hashable, connection: BlockConnection) -> None:
+        """Keep one on which nothing is to come."""
+        with self._lock:
+            self._kept.append((key, time.monotonic(), connection))
+            found = self._pop_old()
+        for over in found:
+            over.close()
+
+    def _pop_old(self) -> list[BlockConnection]:
+        """Take out those that are too many or too old; needs `_lock`."""
+        oldest_s = time.monotonic() - _KEPT_S
+        young = [one for one in self._kept if one[1] >= oldest_s][-_MOST_KEPT:]
+        old = [one[2] for one in self._kept if one not in young]
+        self._kept = young
+        return old
+
+
 _connections = KeptConnections()
 
 

@@ -58,7 +58,6 @@ class BlockServerLaunch:
             also by several hosts. The server ends when its lock file there is gone.
         block_log_root: The folder of the attempts' log folders.
         memory_folder: The folder of the memory files.
-        listen_host: The address to listen at; None for the one that leads to the tracker.
         listen_port: The port to listen at; 0 for any free one.
         port_retries: How many ports after it are tried while one is taken.
         lease_s: How long it lives on without the tracker once the driver is known to be dead,
@@ -80,7 +79,6 @@ class BlockServerLaunch:
     scratch_folder: str
     block_log_root: str
     memory_folder: str = "/dev/shm"
-    listen_host: str | None = None
     listen_port: int = 0
     port_retries: int = 0
     lease_s: float = 60.0
@@ -102,8 +100,6 @@ class BlockServerLaunch:
         Raises:
             OSError: The tracker's host is not known, or there is no way to it.
         """
-        if self.listen_host is not None:
-            return self.listen_host
         unreachable: OSError | None = None
         for family, kind, protocol, _, address in socket.getaddrinfo(
             *self.link.tracker_address, type=socket.SOCK_DGRAM

@@ -32,7 +32,7 @@ Layout:
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
 - Who asks for it is a `StreamingContext` or a `ReceiverHost`; what both do is in `penstock.host`:
-  ``continuous_arguments`` (whether a stream can have it) and ``receivers`` (its start and end).
+  ``receiver_arguments`` (whether a stream can have it) and ``receivers`` (its start and end).
 - The driver's half is `penstock.tracker`: its ``_continuous`` says when an epoch ends, logs it, and
   starts the tasks by what starts receivers. The messages are those of `penstock.wire`.
 

@@ -31,10 +31,8 @@ Layout
 `encryption`          which key there is
 `startup_checks`      cores, and Spark's second copies of tasks
 `executor_python`     the executors' Python, asked before it is needed
-`receiver_arguments`  what a program gives as a receiver; `unpicklable`: which part of it cannot be
-                      sent
-`continuous_arguments`
-                      what it gives `continuous`
+`receiver_arguments`  what a program gives as a receiver, and to `continuous`; `unpicklable`: which
+                      part of it cannot be sent
 `spark_contexts`      what a program gives as Spark, and the settings out of that
 `terminal`            what a program says on its terminal
 `spark_logs`          Spark's own log lines of failed tasks, and its progress bar

@@ -1,4 +1,4 @@
-"""What `StreamingContext.receiverStream` takes: its types, and whether it can be sent."""
+"""What `receiverStream` and `continuous` take: their types, and whether it can be sent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pyspark import cloudpickle
 
 from penstock._arguments import as_count
+from penstock.continuous.state import StateError, check_key_column
+from penstock.continuous.timers import check_time_columns
 from penstock.host.unpicklable import find_unpicklable
 from penstock.tracker.errors import ReceiverPickleError
 
 if TYPE_CHECKING:
+    from penstock.continuous import ContinuousOperation
     from penstock.receiver import Receiver, ReceiverContext
 
 T = TypeVar("T")
@@ -50,6 +53,37 @@ def check_picklable(receiver: Receiver, name: str, stream_id: int) -> None:
     reason = why_unpicklable(receiver)
     if reason:
         raise ReceiverPickleError(stream_id, name, reason)
+
+
+def check_operation(operation: ContinuousOperation, name: str, receiver: Receiver) -> None:
+    """Check that a stream can have a continuous function.
+
+    Args:
+        operation: What is asked for.
+        name: The stream.
+        receiver: Its receiver.
+
+    Raises:
+        TypeError: The function or the sink cannot be sent to an executor.
+        ValueError: The schema that the receiver declares has no such column of keys, or times.
+    """
+    import pyarrow as pa
+
+    for what in ("function", "sink", "on_timer"):
+        if reason := why_unpicklable(getattr(operation, what)):
+            raise TypeError(
+                f"the {what} of continuous stream {name!r} cannot be pickled: {reason}. "
+                "Make connections, locks and models where it runs: at the first call of the "
+                "function, in open of the sink"
+            )
+    schema = getattr(receiver, "schema", None)
+    if operation.key_by is not None and isinstance(schema, pa.Schema):
+        try:
+            check_key_column(schema, operation.key_by)
+            if operation.watermark is not None:
+                check_time_columns(schema, operation.watermark)
+        except StateError as error:
+            raise ValueError(f"stream {name!r}: {error}") from None
 
 
 def numbers_of_receivers(

@@ -56,9 +56,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from penstock._parents import die_with
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
+from penstock.processes import die_with
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.shared_threads import SharedThreads

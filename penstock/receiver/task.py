@@ -37,16 +37,13 @@ _PARENTS = 5
 wrapper, JVM."""
 
 
-def executor_command(pid: int | None = None) -> tuple[str, ...]:
-    """Return the command line of the executor above a process.
-
-    Args:
-        pid: The process; this one when None.
+def executor_command() -> tuple[str, ...]:
+    """Return the command line of the executor above this process.
 
     Returns:
         The words; none where there is no such process (a local master) or no ``/proc``.
     """
-    found = os.getpid() if pid is None else pid
+    found = os.getpid()
     for _ in range(_PARENTS):
         try:
             with open(f"/proc/{found}/stat", encoding="utf-8", errors="replace") as file:

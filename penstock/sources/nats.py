@@ -58,7 +58,6 @@ _MOST_RANGES = 1000
 """Ranges of numbers in the position. There are more where receivers that share a consumer get its
 messages by turns; then the lowest are left out, and could come twice."""
 _CONSUMER_IS_GONE = 10014
-_STREAM_IS_GONE = 10059
 _END_S = 2.0
 
 _ENVELOPE = pa.schema(

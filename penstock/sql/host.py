@@ -19,7 +19,6 @@ from penstock._arguments import check_flag, check_stored_name, check_timeout, re
 from penstock.clock import SystemClock
 from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.errors import IllegalStateError, SettingError
-from penstock.host.continuous_arguments import check_operation
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
@@ -38,7 +37,7 @@ from penstock.host.preparation import (
     prepare_run,
     tail_of_run,
 )
-from penstock.host.receiver_arguments import check_picklable
+from penstock.host.receiver_arguments import check_operation, check_picklable
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
 from penstock.host.spark_contexts import (

@@ -108,9 +108,9 @@ def text_answer(text: str, status: int = 200, **headers: str) -> Answer:
     return Answer(status, f"{text}\n".encode(errors="backslashreplace"), headers=named)
 
 
-def json_answer(value: object, status: int = 200) -> Answer:
+def json_answer(value: object) -> Answer:
     """Return an answer of JSON."""
-    return Answer(status, as_json(value), "application/json; charset=utf-8")
+    return Answer(200, as_json(value), "application/json; charset=utf-8")
 
 
 def as_json(value: object) -> bytes:

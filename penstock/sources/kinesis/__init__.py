@@ -19,7 +19,6 @@ What must hold
 ============  =====================================================================================
 `receiver`    `KinesisReceiver`, and what it is given; `KinesisUtils`, with the signature of
               `pyspark.streaming.kinesis`
-`_splits`     which shards can be read now, for receivers that share them
 `_reading`    one start of it: shards, their order, and how far each is read; records that a
               producer packed into one
 ============  =====================================================================================

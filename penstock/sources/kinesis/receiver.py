@@ -13,11 +13,21 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
 from penstock.receiver import ReceiverContext
-from penstock.sources._aws import Account, AwsReceiver, checked_text
+from penstock.sources._aws import Account, AwsReceiver, checked_text, meaning_of
 from penstock.sources._common import Messages
 from penstock.sources.formats import ValueFormat
-from penstock.sources.kinesis._reading import ENDED, Reading
-from penstock.sources.kinesis._splits import splits_after
+from penstock.sources.kinesis._reading import (
+    ENDED,
+    OLDEST,
+    READ_S,
+    Reading,
+    described,
+    is_closed,
+    made_again,
+    parents_of,
+    shard_of,
+    split_name,
+)
 
 if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext
@@ -127,10 +137,40 @@ class KinesisReceiver(AwsReceiver):
 
     def splits(self) -> list[str]:
         """Return the shards that can be read at first, for receivers that share them."""
-        return splits_after(self, {})[0]
+        return self._splits_after({})[0]
 
     def _splits_after(self, places: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
-        return splits_after(self, places)
+        """Return the shards that have not ended, and whose parents have, wherever these were read.
+
+        Their changes of places are where new shards begin, and None for those that were trimmed as
+        a whole. In the driver.
+
+        Raises:
+            AwsError: They cannot be asked for.
+        """
+        what = f"stream {self.stream!r}"
+        try:
+            client = self.account.client("kinesis", 1, READ_S)
+            found = described(client, self.stream)
+        except Exception as error:
+            raise meaning_of(error, what) from error
+        listed = {split_name(each["ShardId"], found.made_ms): each for each in found.shards}
+        changes: dict[str, Any] = dict.fromkeys(places.keys() - listed.keys())
+        for split in listed.keys() - places.keys():
+            is_over = self.initial == "LATEST" and is_closed(listed[split])
+            # What comes later than the first shards is read from its oldest record.
+            changes[split] = OLDEST if places else ENDED if is_over else found.since_s(self.initial)
+        if any(shard_of(split, found.made_ms) is None for split in places):
+            _log.warning(made_again(what))
+        ended = {split for split, place in (changes | dict(places)).items() if place == ENDED}
+        # A parent that is not listed any more was trimmed as a whole.
+        left = {each["ShardId"] for split, each in listed.items() if split not in ended}
+        splits = [
+            split
+            for split, each in listed.items()
+            if split not in ended and left.isdisjoint(parents_of(each))
+        ]
+        return splits, changes
 
     def _source_lag_ms(self) -> int | None:
         return None if self._reading is None else self._reading.lag_ms()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock._arguments import as_count, refused
 from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.errors import IllegalStateError
-from penstock.host.continuous_arguments import check_operation
+from penstock.host.receiver_arguments import check_operation
 from penstock.rates.decision import StreamRate
 from penstock.streaming.dstream.derived_streams import UnionDStream
 from penstock.streaming.dstream.dstream import DStream
