@@ -552,7 +552,6 @@ def client_loop(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Pa
         with pytest.raises(ConnectionLostError):
             one.ask(StopReceiver(), WAIT_S)
         one.close()
-    assert loop.stop(WAIT_S)
     tracker.server.stop()
     gc.collect()
 

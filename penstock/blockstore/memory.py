@@ -372,11 +372,6 @@ class MemoryArena:
             slot.evictable = True
             self._changed.notify_all()
 
-    def holds(self, slot: Slot) -> bool:
-        """Tell whether the slot was neither freed nor evicted."""
-        with self._changed:
-            return slot in self._slots
-
     def free(self, slot: Slot) -> None:
         """Give a slot back; freeing one that was evicted does nothing.
 

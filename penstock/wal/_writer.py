@@ -227,11 +227,6 @@ class LogWriter:
         """The options it was created with."""
         return self._options
 
-    @property
-    def log_id(self) -> bytes:
-        """The random bytes that all records of this writer carry."""
-        return self._chain.log_id
-
     def __enter__(self) -> LogWriter:
         return self
 

@@ -55,7 +55,7 @@ _MOST_UNSENT = 1024
 class ClientLoop:
     """A thread with an event loop that several clients of a process share.
 
-    A callback of one that blocks holds up all. Its owner closes the clients before it stops it.
+    A callback of one that blocks holds up all. It ends with the process.
 
     Args:
         name: The thread is called ``penstock-<name>``.
@@ -65,7 +65,7 @@ class ClientLoop:
     """
 
     def __init__(self, name: str) -> None:
-        self._running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._running: Future[asyncio.AbstractEventLoop] = Future()
         self.thread = OwnedThread(self._run, name)
 
     def start(self) -> None:
@@ -74,23 +74,12 @@ class ClientLoop:
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin to run something; returns at once."""
-        loop, _ = self._running.result(_CLOSE_TIMEOUT_S)
-        asyncio.run_coroutine_threadsafe(work, loop)
-
-    def stop(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> bool:
-        """Cancel what still runs, and return whether the thread has ended in time."""
-        if self.thread.ident is not None:
-            loop, stopping = self._running.result(timeout_s)
-            with contextlib.suppress(RuntimeError):  # It has ended already.
-                loop.call_soon_threadsafe(stopping.set)
-            self.thread.join(timeout_s)
-        return not self.thread.is_alive()
+        asyncio.run_coroutine_threadsafe(work, self._running.result(_CLOSE_TIMEOUT_S))
 
     def _run(self) -> None:
         async def wait() -> None:
-            stopping = asyncio.Event()
-            self._running.set_result((asyncio.get_running_loop(), stopping))
-            await stopping.wait()
+            self._running.set_result(asyncio.get_running_loop())
+            await asyncio.Event().wait()
 
         asyncio.run(wait())
 

@@ -86,8 +86,6 @@ def test_a_full_arena_evicts_the_newest_block_that_lies_elsewhere_too(arena):
     for slot in slots:
         arena.publish(slot, evictable=slot is not slots[3])
     assert reserve(arena, 4).offset == slots[2].offset
-    assert arena.holds(slots[0])
-    assert not arena.holds(slots[2])
     assert arena.statistics().evicted == 1
 
 
