@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from penstock.tracker._ledger_opening import open_ledger, read_checkpoint
     from penstock.tracker._place_service import KeptStreamSettings, PlaceService
     from penstock.tracker._slots import share_of, slots_of
+    from penstock.tracker._splits import SharedSource
     from penstock.tracker.cluster import (
         ExecutorLocation,
         HostLocation,
@@ -94,11 +95,7 @@ if TYPE_CHECKING:
     )
     from penstock.tracker.places import ConsumerStatus, KeptStream, Places, Retention
     from penstock.tracker.received_block_tracker import LoggedSegment, ReceivedBlockTracker
-    from penstock.tracker.receiver_tracker import (
-        ReceiverTracker,
-        SharedSource,
-        TrackerState,
-    )
+    from penstock.tracker.receiver_tracker import ReceiverTracker, TrackerState
     from penstock.tracker.receiver_tracking_info import (
         ReceiverState,
         ReceiverTrackerEvents,
@@ -143,6 +140,7 @@ __all__ = [
 _MODULES = {
     "_epochs": ["EpochStatus"],
     "_ledger_opening": ["open_ledger", "read_checkpoint"],
+    "_splits": ["SharedSource"],
     "_place_service": ["KeptStreamSettings", "PlaceService"],
     "_slots": ["share_of", "slots_of"],
     "cluster": [
@@ -167,7 +165,7 @@ _MODULES = {
         "LoggedSegment",
         "ReceivedBlockTracker",
     ],
-    "receiver_tracker": ["ReceiverTracker", "SharedSource", "TrackerState"],
+    "receiver_tracker": ["ReceiverTracker", "TrackerState"],
     "receiver_tracking_info": [
         "ReceiverState",
         "ReceiverTrackerEvents",

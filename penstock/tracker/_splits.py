@@ -28,9 +28,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotDoneError
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.clock import Clock
@@ -113,6 +114,21 @@ def divided(
     return then
 
 
+@dataclass(frozen=True)
+class SharedSource:
+    """A stream whose receivers share a source that has splits.
+
+    Attributes:
+        name: Its name.
+        streams: The ledger's streams of its receivers, of which each has one.
+        receivers: How many the program asks for.
+    """
+
+    name: str
+    streams: tuple[int, ...]
+    receivers: int
+
+
 class SplitStream:
     """The receivers of one stream that share its source. Safe to use from any thread.
 
@@ -124,10 +140,8 @@ class SplitStream:
 
     def __init__(
         self,
-        name: str,
-        streams: Sequence[int],
+        source: SharedSource,
         receiver: Receiver,
-        declared: int,
         *,
         ledger: ReceivedBlockTracker,
         receivers: Receivers,
@@ -139,10 +153,8 @@ class SplitStream:
         """Make it; nothing is asked before `start`.
 
         Args:
-            name: The stream's name.
-            streams: See `streams`.
+            source: The stream.
             receiver: The program's receiver, which is asked for splits.
-            declared: How many receivers the program asks for.
             ledger: Knows who has which.
             receivers: The table of receivers.
             settings: Say how long a stop may take, and how often to ask for splits.
@@ -150,10 +162,10 @@ class SplitStream:
             cancel: Cancels the job of a receiver.
             room: Returns for how many receivers there are slots; None: that is not known.
         """
-        self.streams = tuple(streams)
-        self._name = name
+        self.streams = source.streams
+        self._name = source.name
         self._receiver = receiver
-        self._declared = declared
+        self._declared = source.receivers
         self._ledger = ledger
         self._receivers = receivers
         self._stop_s = min(_STOP_S, settings.graceful_stop_timeout_ms / 1000)
@@ -169,7 +181,7 @@ class SplitStream:
         self._changed = threading.Condition(threading.Lock())
         self._is_stopped = False
         self._is_due = False
-        self._wanted = declared
+        self._wanted = source.receivers
         self._splits: tuple[str, ...] = ()
         self._has: dict[int, Splits] = dict.fromkeys(self.streams)
         self._held: frozenset[int] = frozenset()

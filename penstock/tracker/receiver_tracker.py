@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -41,7 +41,7 @@ from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, Restart
 from penstock.tracker._receivers import Receivers
 from penstock.tracker._replica_hosts import ReplicaHosts
 from penstock.tracker._slots import ReceiverSlot, share_of, slots_of
-from penstock.tracker._splits import SplitStream
+from penstock.tracker._splits import SharedSource, SplitStream
 from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation
 from penstock.tracker.errors import (
     LedgerWriteError,
@@ -91,21 +91,6 @@ class SendRates(Protocol):
         is_paused: bool = False,
         takes_over: bool = False,
     ) -> int: ...
-
-
-@dataclass(frozen=True)
-class SharedSource:
-    """A stream whose receivers share a source that has splits.
-
-    Attributes:
-        name: Its name.
-        streams: The ledger's streams of its receivers, of which each has one.
-        receivers: How many the program asks for.
-    """
-
-    name: str
-    streams: tuple[int, ...]
-    receivers: int
 
 
 class TrackerState(enum.Enum):
@@ -533,10 +518,8 @@ class ReceiverTracker:
 
     def _make_splits(self, source: SharedSource) -> SplitStream:
         return SplitStream(
-            source.name,
-            source.streams,
+            source,
             self._receiver_objects[source.streams[0]],
-            source.receivers,
             ledger=self.ledger,
             receivers=self._receivers,
             settings=self._settings,
