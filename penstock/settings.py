@@ -344,6 +344,9 @@ class Settings:
     receivers_per_slot: int = _setting(
         "spark.penstock.receivers.perSlot", Whole(minimum=1, unit="receivers"), "1"
     )
+    slot_memory_bytes: int = _setting(
+        "spark.penstock.receivers.slotMemory", Size(minimum=64 << 20, maximum=1 << 40), "1g"
+    )
     splits_interval_s: float = _setting("spark.penstock.receiver.splitsInterval", Seconds(), "30s")
     receiver_max_failures: int = _setting(
         "spark.penstock.receiver.maxFailures", Whole(minimum=1, unit="failures"), "10"

@@ -831,13 +831,14 @@ def workers(heard: Heard, *others: Any) -> None:
 
 def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder: Path) -> None:
     from penstock.receiver import slot
+    from penstock.receiver.slot_board import Board
     from tests.receiver.conftest import SETTINGS
     from tests.receiver.running import make_launch
 
     tracker = Tracker()
     try:
         launch = slot.SlotLaunch(0, "t", {3: make_launch(b"", tracker, folder, SETTINGS)}, [(3,)])
-        process = slot._SlotProcess(launch, 1, [3], "", words=-1, keeper=0)
+        process = slot._SlotProcess(launch, 1, [3], "", words=-1, keeper=0, board=Board())
         patched.setattr(slot, "receiver_steps", lambda launch: None)
         patched.setattr(process, "_tell_end", broken)
         process._start(3, "a")

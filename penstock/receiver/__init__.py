@@ -59,6 +59,8 @@ file                holds
 `launch`            what one attempt is made of, as the settings say
 `task`              the body of the Spark task that runs it, and where that is
 `slot`              several receivers in one Spark task and process: its keeper, its processes
+`slot_board`        whether a process hangs, as its keeper sees it
+`slot_load`         what each of them takes of its process, and who has to leave it
 `supervisor`        runs one attempt, from registration to the last block
 `attempt_state`     the state of an attempt, its bounds; when its failures are enough
 `shared_threads`    what receivers that share a process have one thread for

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 
 from penstock.event_loop import EventLoop
+from penstock.receiver.slot_board import Board
 from penstock.receiver.source_loop import SourceLoop
 from penstock.receiver.workers import Workers
 from penstock.wire import ClientLoop
@@ -22,6 +23,7 @@ class SharedThreads:
 
     Args:
         name: Of the process, such as ``slot-0``.
+        board: Shows for whom the loop of sources runs; None: nobody looks.
 
     Attributes:
         connections: Runs their connections with the driver.
@@ -31,12 +33,12 @@ class SharedThreads:
         sources: Runs their async sources; begins with the first one.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, board: Board | None = None) -> None:
         self.connections = ClientLoop(f"receiver-{name}")
         self.releasing = EventLoop(f"release-{name}", _failed)
         self.reporting = EventLoop(f"rate-status-{name}", _failed)
         self.workers = Workers(name)
-        self.sources = SourceLoop(name, self.workers)
+        self.sources = SourceLoop(name, self.workers, board)
 
     def start(self) -> None:
         """Start them."""

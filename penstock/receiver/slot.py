@@ -12,8 +12,11 @@ What must hold
   that after some more such ends it is alone.
 * A receiver that has left threads behind, which may spin or hang, starts again in a process of its
   own, whose mates it cannot disturb there; and so does one whose coroutine does not end.
-* One that holds the event loop of the async sources while others need it ends the process, as if it
-  had done so itself.
+* One that holds the event loop of the async sources, or all of the process, while others need it
+  ends the process, as if it had done so itself.
+* One that burns CPU or lets the process grow (`penstock.receiver.slot_load`) is stopped, and starts
+  again in a process of its own; its mates go on. If what it leaves behind goes on like that, the
+  process ends.
 * No process outlives the Spark task: the system kills it with the task's own process, or it ends
   itself within `LOOK_S`.
 
@@ -21,10 +24,10 @@ Layout
 ------
 
 The Spark task is a *keeper* (`run_slot`): it has one thread, forks the processes, and watches
-them; no code of an author runs in it. A *slot process* (`_SlotProcess`) is connected to the
-tracker. It tells whose receivers it runs, is sent the attempts to start, runs each by
-`receiver_steps` and says how it ended. The driver's half is `penstock.tracker._slots`,
-behind which nothing knows that receivers share a task.
+them, also whether they watch their receivers; no code of an author runs in it. A *slot process*
+(`_SlotProcess`) is connected to the tracker. It tells whose receivers it runs, is sent the attempts
+to start, runs each by `receiver_steps` and says how it ended. The driver's half is
+`penstock.tracker._slots`, behind which nothing knows that receivers share a task.
 
 A receiver has one thread of ours there, which moves its blocks (``one_thread`` of
 `penstock.receiver.block_generator`). The rest are for all receivers of the process
@@ -62,6 +65,8 @@ from penstock.processes import die_with
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.launch import ReceiverLaunch
 from penstock.receiver.shared_threads import SharedThreads
+from penstock.receiver.slot_board import Board, Silence
+from penstock.receiver.slot_load import SlotLoad
 from penstock.receiver.source_loop import running_stream
 from penstock.receiver.supervisor import ReceiverSupervisor
 from penstock.receiver.task import LOOK_S, receiver_steps
@@ -88,6 +93,9 @@ _LEFT_S = 1.0
 
 _LOST_S = 30.0
 """How long a receiver may take to store its last blocks whose process has lost the driver."""
+
+_MOVE_S = 10.0
+"""How long a receiver that is to leave its process may take to stop."""
 
 _STARTS = 4
 """How many receivers of a process start at a time: a driver with many processes has to keep up."""
@@ -136,6 +144,7 @@ class _Child:
     pid: int
     streams: list[int]
     started_s: float
+    silence: Silence
     words: bytes = b""
     is_told: bool = False
     culprit: int | None = None
@@ -158,7 +167,9 @@ class _Keeper:
             for streams in self._launch.groups:
                 self._fork(streams, "")
             while self._children and os.getppid() == parent:
-                for pipe, _ in self._poll.poll(LOOK_S * 1000):
+                if not (heard := self._poll.poll(LOOK_S * 1000)):
+                    self._look()
+                for pipe, _ in heard:
                     if not self._hear(pipe):
                         # It has ended, or nearly; how, the system keeps.
                         pid = self._children[pipe].pid
@@ -177,17 +188,26 @@ class _Keeper:
                 os.kill(child.pid, signal.SIGKILL)
                 os.waitpid(child.pid, 0)
 
+    def _look(self) -> None:
+        """End processes in which something lets nothing else run."""
+        for child in self._children.values():
+            if len(child.streams) > 1 and (silent := child.silence.look()) is not None:
+                child.culprit, child.reason = silent
+                os.kill(child.pid, signal.SIGKILL)
+
     def _fork(self, streams: Sequence[int], ended: str) -> None:
         pipe, words = os.pipe()
+        board = Board()
         self._forked += 1
         for file in (sys.stdout, sys.stderr):
             file.flush()
         keeper = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _become_process(self._launch, self._forked, streams, ended, words, keeper)
+            _become_process(self._launch, self._forked, streams, ended, words, keeper, board)
         os.close(words)
-        self._children[pipe] = _Child(pid, list(streams), time.monotonic())
+        child = _Child(pid, list(streams), time.monotonic(), Silence(pid, board))
+        self._children[pipe] = child
         self._poll.register(pipe, select.POLLIN)
 
     def _hear(self, pipe: int) -> bool:
@@ -231,11 +251,13 @@ class _Keeper:
             text = f"Receiver {culprit} {child.reason} in the process of receivers {whose}"
             text += "; it is in a process of its own now" if len(streams) > 1 else ""
             groups = [[culprit], [stream for stream in streams if stream != culprit]]
-        elif child.reason:
+        elif child.reason and culprit is not None:
             # What was left of it when it moved to a process of its own.
             text += f": what receiver {culprit} has left there {child.reason}"
             groups = [streams]
         else:
+            if child.reason:
+                text = f"Something {child.reason} in the process of receivers {whose}"
             half = len(streams) // 2
             groups = [streams[:half], streams[half:]]
             if half:
@@ -257,14 +279,20 @@ def _how(status: int) -> str:
 
 
 def _become_process(
-    launch: SlotLaunch, number: int, streams: Sequence[int], ended: str, words: int, keeper: int
+    launch: SlotLaunch,
+    number: int,
+    streams: Sequence[int],
+    ended: str,
+    words: int,
+    keeper: int,
+    board: Board,
 ) -> None:
     """Be the slot process; never returns."""
     code = 1
     leave = os._exit
     try:
         try:
-            _SlotProcess(launch, number, streams, ended, words, keeper).run()
+            _SlotProcess(launch, number, streams, ended, words, keeper, board).run()
             code = 0
         except BaseException:  # noqa: BLE001 - the keeper has it told to the driver
             _say(words, "failed", text=traceback.format_exc())
@@ -297,12 +325,14 @@ class _SlotProcess:
         ended: str,
         words: int,
         keeper: int,
+        board: Board,
     ) -> None:
         self._launch = launch
         self._number = number
         self._ended = ended
         self._words = words
         self._keeper = keeper
+        self._board = board
         self._pid = os.getpid()
         self._saying = threading.RLock()
         self._lock = threading.Lock()
@@ -313,9 +343,11 @@ class _SlotProcess:
         self._over = threading.Event()
         self._lost: WireError | None = None
         self.failure: BaseException | None = None
-        self._threads = SharedThreads(f"slot-{launch.number}")
+        self._threads = SharedThreads(f"slot-{launch.number}", board)
         self._starting = threading.Semaphore(_STARTS)
         one = next(iter(launch.launches.values()))
+        self._load = SlotLoad(self._threads.sources, one.settings.slot_memory_bytes)
+        self._leaving: set[int] = set()
         self._client = Client(
             one.link,
             on_message=self._on_message,
@@ -334,24 +366,48 @@ class _SlotProcess:
     def run(self) -> None:
         die_with(self._keeper)
         _forget_sockets()
-        mark_new_threads(running_stream)
+        mark_new_threads(running_stream, self._board.show_thread)
         self._tell_of_exits()
         self._threads.start()
         self._client.connect()
         self._take(self._client.ask(self._registration()))
+        self._board.show_look()
         while not self._over.wait(LOOK_S):
+            self._board.show_look()
             if self._lost is not None:
                 # Its receivers are to start again, also if those of other processes go on.
                 self._end_all(self._lost)
             if os.getppid() != self._keeper:
                 return
             self._give_up_hanging()
+            with self._lock:
+                streams = list(self._streams)
             if (held := self._threads.sources.look()) is not None:
-                self._say("fell", *held)
-                os._exit(1)
+                self._fall(*held)
+            elif (found := self._load.look(streams)) is not None:
+                self._send_away(*found)
         if self.failure is not None:
             raise self.failure
         self._say("end")
+
+    def _fall(self, stream_id: int, reason: str) -> None:
+        self._say("fell", stream_id, reason)
+        os._exit(1)
+
+    def _send_away(self, stream_id: int, reason: str) -> None:
+        """Have a receiver start again in a process of its own."""
+        with self._lock:
+            is_here = stream_id in self._streams
+            running = [one for number, one in self._running.values() if number == stream_id]
+            if is_here and (stream_id in self._leaving or not running):
+                return
+            self._leaving.add(stream_id)
+        _log.warning("receiver %d %s", stream_id, reason)
+        if not is_here or running[0] is None:
+            # What it left behind goes on, or it does not come so far that it can be stopped.
+            self._fall(stream_id, reason)
+        else:
+            running[0].end(ExitReport(ExitKind.FAILED, f"it {reason}"), _MOVE_S)
 
     def _registration(self) -> RegisterSlot:
         with self._lock:
@@ -467,11 +523,17 @@ class _SlotProcess:
 
     def _end(self, stream_id: int, attempt: str, error: str) -> None:
         """Tell how an attempt has ended."""
-        if error and (left := _threads_of(stream_id) + self._threads.sources.left(stream_id)):
-            with self._lock:
+        left = _threads_of(stream_id) + self._threads.sources.left(stream_id) if error else []
+        with self._lock:
+            moves = bool(error) and (bool(left) or stream_id in self._leaving)
+            if moves:
                 self._streams.remove(stream_id)
-            why = f"it left {', '.join(left)} behind, so it starts in a process of its own"
-            self._say("move", stream_id, f"{error.rstrip()} ({why})")
+            else:
+                self._leaving.discard(stream_id)
+        if moves:
+            why = f"it left {', '.join(left)} behind, so " if left else ""
+            text = f"{error.rstrip()} ({why}it starts in a process of its own)"
+            self._say("move", stream_id, text)
             return
         self._tell_end(AttemptEnded(self._launch.number, stream_id, attempt, encodable(error)))
 

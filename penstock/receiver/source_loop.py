@@ -6,6 +6,7 @@ What must hold
 * A source sees a loop of its own: what it sets there, tasks, errors that no one awaits, and threads
   that it asks for are its own, told as its own, and gone when it ends.
 * Nothing of ours waits on the loop. A source that holds it is found (`look`), while others need it.
+* What a source takes in its turns is known (`cpu_s`), also when they are short.
 
 Whose the running code is stands in a context variable, which tasks and callbacks hand on; what a
 thread of a source's posts is known by the thread's mark.
@@ -17,13 +18,17 @@ import asyncio
 import contextlib
 import contextvars
 import os
+import resource
 import sys
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, TypeVar
 
+from penstock.receiver.slot_board import Board
 from penstock.receiver.user_calls import standing, stream_of
 from penstock.receiver.workers import Lane, Workers
 from penstock.threads import OwnedThread
@@ -77,12 +82,12 @@ class RunningSource:
         self.make_task: Callable[..., Any] | None = None
         self.tell: Callable[..., object] | None = None
         self.executor = executor
-        self._loop = loop
+        self.loop = loop
         self._over = threading.Event()
 
     def join(self, timeout_s: float) -> bool:
         """Wait at most `timeout_s` seconds for its end; return whether it has ended."""
-        return self._over.wait(0 if self._loop.is_current_thread() else timeout_s)
+        return self._over.wait(0 if self.loop.is_current_thread() else timeout_s)
 
     def among(self, tasks: set[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
         """Return which tasks it has begun."""
@@ -92,9 +97,9 @@ class RunningSource:
         """Return where it stands now, for messages."""
         if self._over.is_set():
             return "(ended)"
-        if (stands := self._loop.stands(self)) is not None:
+        if (stands := self.loop.stands(self)) is not None:
             return stands
-        frames = [frame for task in self.among(self._loop.tasks()) for frame in task.get_stack()]
+        frames = [frame for task in self.among(self.loop.tasks()) for frame in task.get_stack()]
         return ", and at ".join(dict.fromkeys(map(standing, frames))) or "a place that it awaits"
 
     def run(self, work: Coroutine[Any, Any, Any], on_end: Callable[[Any], object]) -> None:
@@ -118,18 +123,27 @@ class SourceLoop:
     Args:
         name: Of the process, such as ``slot-0``.
         workers: The threads for what waits.
+        board: Shows whose turn it is; None: nobody looks.
+
+    Attributes:
+        cpu_s: What the turns of each stream took.
+        new_pages: How many pages of memory were met in them for the first time.
     """
 
-    def __init__(self, name: str, workers: Workers) -> None:
+    def __init__(self, name: str, workers: Workers, board: Board | None = None) -> None:
+        self.cpu_s: dict[int, float] = defaultdict(float)
+        self.new_pages: dict[int, float] = defaultdict(float)
+        self._board = Board() if board is None else board
+        self._turn: RunningSource | None = None
+        self._turns = 0
         self._workers = workers
         self._lock = threading.Lock()
         self._loop: _Loop | None = None
         self._thread = OwnedThread(self._run, f"sources-{name}", again=True)
         self._sources: weakref.WeakSet[RunningSource] = weakref.WeakSet()
-        # Of the thread that looks: the turn that it saw, how often, and whether it is over.
-        self._turn: Any = None
+        # Of the thread that looks: the turn that it saw, and how often.
+        self._turn_seen = 0
         self._looks = 0
-        self._is_over = False
 
     def begin(
         self, stream_id: int, work: Coroutine[Any, Any, Any], on_end: Callable[[Any], object]
@@ -147,6 +161,7 @@ class SourceLoop:
             self._loop = self._loop or _Loop()
             if self._thread.ident is None:
                 asyncio.all_tasks = asyncio.tasks.all_tasks = _own_tasks
+                asyncio.Handle._run = _run_turn  # type: ignore[method-assign, assignment]
                 self._thread.start()
             self._sources.add(source)
         self._loop.newest[stream_id] = source
@@ -167,15 +182,12 @@ class SourceLoop:
         Called about once a second, by one thread. Looks are counted, not seconds: a machine that
         stood still is no source's doing.
         """
-        turn = self._turn_now()
-        if turn is None or turn is not self._turn or self._is_over:
-            self._turn, self._looks, self._is_over = turn, 0, False
-            if turn is not None and self._loop is not None:
-                self._loop.call_soon_threadsafe(self._next_turn)
+        source, turn = self._turn, self._turns
+        if source is None or turn != self._turn_seen:
+            self._turn_seen, self._looks = turn, 0
             return None
         self._looks += 1
-        source = turn._context.get(_source)
-        if self._looks < _BLOCKED_LOOKS or source is None or len(self._running()) < 2:
+        if self._looks < _BLOCKED_LOOKS or len(self._running()) < 2:
             return None
         if (stands := self.stands(source)) is None:
             return None
@@ -183,9 +195,13 @@ class SourceLoop:
 
     def stands(self, source: RunningSource) -> str | None:
         """Return where a source stands if it is its turn."""
-        turn = self._turn_now()
         frame = sys._current_frames().get(self._thread.ident or 0)
-        return standing(frame) if turn and frame and turn._context.get(_source) is source else None
+        return standing(frame) if frame and self._turn is source else None
+
+    @property
+    def native_id(self) -> int:
+        """The system's number of its thread; 0: it has not begun."""
+        return self._thread.native_id or 0
 
     def tasks(self) -> set[asyncio.Task[Any]]:
         """Return the tasks of all sources, from any thread."""
@@ -200,24 +216,39 @@ class SourceLoop:
             sources = list(self._sources)
         return [one for one in sources if stream_id in (None, one.stream_id) and not one.join(0)]
 
-    def _next_turn(self) -> None:
-        self._is_over = True
-
-    def _turn_now(self) -> Any:
-        """Return the callback that asyncio runs, or None."""
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        while frame is not None:
-            if frame.f_code is asyncio.Handle._run.__code__:
-                return frame.f_locals["self"]
-            frame = frame.f_back
-        return None
+    def take_turn(self, source: RunningSource, turn: Callable[[], object]) -> None:
+        """Run a turn of a source, on the loop."""
+        before = resource.getrusage(resource.RUSAGE_THREAD)
+        self._turns += 1
+        self._turn, self._board.on_loop[0] = source, source.stream_id + 1
+        try:
+            turn()
+        finally:
+            self._turn, self._board.on_loop[0] = None, 0
+            after = resource.getrusage(resource.RUSAGE_THREAD)
+            took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            self.cpu_s[source.stream_id] += took_s
+            self.new_pages[source.stream_id] += after.ru_minflt - before.ru_minflt
 
     def _run(self) -> None:
         assert self._loop is not None
+        self._board.show_thread(threading.get_native_id(), None)
         while True:
             # A source may stop it, or raise what ends a process.
             with contextlib.suppress(KeyboardInterrupt, SystemExit):
                 self._loop.run_forever()
+
+
+_run_handle = asyncio.Handle._run
+
+
+def _run_turn(handle: Any) -> None:
+    """Run a handle of any event loop; on that of sources it is one's turn."""
+    source = handle._context.get(_source)
+    if source is None or not isinstance(handle._loop, _Loop):
+        _run_handle(handle)
+    else:
+        source.loop.take_turn(source, partial(_run_handle, handle))
 
 
 class _Loop(asyncio.SelectorEventLoop):

@@ -178,9 +178,14 @@ def is_ours(thread_name: str) -> bool:
 _MARK = "_penstock_stream"
 
 
+_show: Callable[[int, int], object] | None = None
+
+
 def mark(thread: threading.Thread, stream_id: int) -> None:
     """Say that a thread, and what it starts, belongs to the receiver of a stream."""
     setattr(thread, _MARK, stream_id)
+    if _show is not None and thread.native_id is not None:
+        _show(thread.native_id, stream_id)
 
 
 def stream_of(thread: threading.Thread | None) -> int | None:
@@ -188,20 +193,31 @@ def stream_of(thread: threading.Thread | None) -> int | None:
     return getattr(thread, _MARK, None)
 
 
-def mark_new_threads(whose: Callable[[], int | None]) -> None:
+def mark_new_threads(whose: Callable[[], int | None], show: Callable[[int, int], object]) -> None:
     """Have each thread of this process that is started marked as of who starts it.
 
     Only in a process that several receivers share; elsewhere all threads belong to the one.
 
     Args:
         whose: Returns whose the code that calls it is.
+        show: Told of each marked thread before it runs: its number of the system, and whose it is.
     """
+    global _show
+    _show = show
     start = threading.Thread.start
 
     def start_marked(thread: threading.Thread) -> None:
         stream_id = whose()
         if stream_id is not None and stream_of(thread) is None:
             mark(thread, stream_id)
+            run = thread.run
+
+            def run_shown() -> None:
+                del thread.run
+                show(threading.get_native_id(), stream_id)
+                run()
+
+            thread.run = run_shown  # type: ignore[method-assign]
         start(thread)
 
     threading.Thread.start = start_marked  # type: ignore[assignment, method-assign]

@@ -23,6 +23,7 @@ from pyspark import StorageLevel
 from penstock.receiver import ReceiverLaunch
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.slot import SlotLaunch, _how, _SlotProcess, run_slot
+from penstock.receiver.slot_board import Board
 from penstock.receiver.workers import Wake
 from penstock.testing.driver import read_back
 from penstock.wire import Peer, Reply
@@ -204,8 +205,11 @@ class Slot:
         lease_s: float = 60.0,
         level: StorageLevel = StorageLevel.MEMORY_AND_DISK,
         is_apart: bool = False,
+        more: str = "",
+        setup: str = "",
+        **changes: Any,
     ) -> None:
-        (folder / "authors.py").write_text(MODULE)
+        (folder / "authors.py").write_text(MODULE + more)
         self.tracker = tracker
         environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{os.getcwd()}"}
         launches = {}
@@ -223,6 +227,7 @@ class Slot:
                 timeout=WAIT_S,
             ).stdout
             settings = replace(SETTINGS, memory_dir=str(folder), block_server_lease_s=lease_s)
+            settings = replace(settings, **changes)
             launch = make_launch(receiver, tracker, folder, settings)
             launches[stream_id] = replace(launch, stream_id=stream_id, storage_level=storage_level)
         self.cut: Callable[[], None] = lambda: None
@@ -238,10 +243,11 @@ class Slot:
         (folder / "launch").write_bytes(pickle.dumps(launch))
         script = (
             "import pathlib, pickle, sys\n"
-            "from penstock.receiver import slot, task\n"
+            "from penstock.receiver import slot, slot_load, task\n"
             "task.start_block_server = lambda launch: None\n"
             "task.receiver_steps.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
             "slot._SHORT_LIFE_S = slot._LEFT_S = 0.2\n"
+            f"{setup}\n"
             "slot.run_slot(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))\n"
         )
         self.keeper = subprocess.Popen(
@@ -426,7 +432,8 @@ def test_an_attempt_that_hangs_at_its_end_is_given_up_and_told_once(
     tracker: SlotTracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launches = {3: make_launch(b"", tracker, tmp_path, SETTINGS)}
-    process = _SlotProcess(SlotLaunch(0, "t", launches, [(3,)]), 1, [3], "", words=-1, keeper=0)
+    launch = SlotLaunch(0, "t", launches, [(3,)])
+    process = _SlotProcess(launch, 1, [3], "", words=-1, keeper=0, board=Board())
     told: queue.Queue[AttemptEnded] = queue.Queue()
     goes_on, begun = threading.Event(), threading.Event()
 

@@ -312,7 +312,7 @@ def ended(source: RunningSource) -> None:
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", threading.Thread.start)
-    mark_new_threads(running_stream)
+    mark_new_threads(running_stream, lambda thread, stream_id: None)
 
 
 @pytest.mark.usefixtures("marked")
