@@ -334,13 +334,13 @@ class ReceiverStarts:
             places = self._policy.reschedule_receiver(
                 stream_id, self._receivers.preferred(stream_id), self._receivers.infos(), executors
             )
-            self._warn_of_few_slots()
+            self.warn_of_few_slots()
         hosts = {executor.executor_id: executor.host for executor in executors}
         launch = self._launches[stream_id](attempt, hosts)
         self._receivers.schedule(stream_id, attempt, places)
         return Launch(attempt, partial(run_receiver, launch), places)
 
-    def _warn_of_few_slots(self) -> None:
+    def warn_of_few_slots(self) -> None:
         """Tell when the executors that are left have no room for batches beside the receivers."""
         slots = self._cluster.slots()
         if slots <= self._tasks:

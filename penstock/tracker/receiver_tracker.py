@@ -193,6 +193,7 @@ class ReceiverTracker:
         self._state = TrackerState.INITIALIZED
         self._pickled: dict[int, bytes] = {}
         self._jobs: list[ReceiverJob] = []
+        self._starts: ReceiverStarts | None = None
         self._slots = self._make_slots()
         self._slotted = {one for slot in self._slots.values() for one in slot.streams}
         self._slot_places: dict[int, Sequence[TaskLocation]] = {}  # where they begin
@@ -605,6 +606,8 @@ class ReceiverTracker:
         """Say where a slot should run: away from other receivers, if its own do not wish."""
         if (first := self._slot_places.pop(streams[0], None)) is not None:
             return first
+        if self._starts is not None:
+            self._starts.warn_of_few_slots()
         others = {
             stream_id: info
             for stream_id, info in self._receivers.infos().items()
@@ -632,7 +635,7 @@ class ReceiverTracker:
         }
         places = ReceiverSchedulingPolicy().schedule_receivers(wishes, executors)
         self._slot_places = {stream: places[stream] for stream in wishes if stream in slots}
-        starts = ReceiverStarts(
+        self._starts = starts = ReceiverStarts(
             {stream: partial(self._launch, stream) for stream in self._receiver_objects},
             places,
             self.tasks,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker
 from penstock.tracker._control import what_is_there
 from penstock.tracker.cluster import SparkCluster
@@ -111,12 +112,14 @@ def test_a_host_that_is_lost_is_told_with_its_blocks_and_their_batches(
         assert "elsewhere" not in said
 
 
+@pytest.mark.parametrize("per_slot", [1, 2])
 def test_executors_that_are_left_without_room_for_batches_are_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, per_slot: int
 ) -> None:
-    with running_tracker(tmp_path) as (_, cluster, _):
+    settings = Settings(restart_max_delay_s=0.01, receivers_per_slot=per_slot)
+    with running_tracker(tmp_path, settings=settings) as (_, cluster, _):
         attempt = cluster.next_attempt()
-        attempt.register()
+        assert "tasks at a time" not in caplog.text
         cluster.task_slots = 1
         attempt.fail()
         cluster.next_attempt()
