@@ -326,10 +326,14 @@ class SplitStream:
                 with self._logging:
                     self._log(self._has, changes)
         except (SplitsError, LedgerWriteError) as error:
-            self._limited_log.log(f"{error}. The splits stay as they were", like="")
+            self._limited_log.log(f"{error}. The splits stay as they were")
             return
         if splits != self._splits:
-            _log.info("The source of the stream %r has %d splits now", self._name, len(splits))
+            # Without any nothing is read any more.
+            level = logging.INFO if splits else logging.WARNING
+            _log.log(
+                level, "The source of the stream %r has %d splits now", self._name, len(splits)
+            )
         self._splits = splits
 
     def _has_one_ended(self) -> bool:

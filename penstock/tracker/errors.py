@@ -119,7 +119,7 @@ class StreamsDoNotFitError(LedgerError):
         new: tuple[str, ...],
         are_kept: bool = False,
     ) -> None:
-        how = f"stream({left[0]!r}, ...)" if are_kept else f"receiverStream(..., name={left[0]!r})"
+        how = f"stream({left[0]!r}, ...)" if are_kept else _stream_as_before(left, new)
         of_program = f"are new to it: {_names(new)}" if new else "are all known to it"
         super().__init__(
             f"the ledger in {folder} has records that wait, or positions, of streams that this "
@@ -132,6 +132,26 @@ class StreamsDoNotFitError(LedgerError):
         self.left = left
         self.new = new
         self.are_kept = are_kept
+
+
+def _stream_as_before(left: tuple[str, ...], new: tuple[str, ...]) -> str:
+    """Return the call that makes the first stream again, also of receivers that share a source."""
+    first = left[0]
+    of_several, _, number = first.rpartition("/")
+    if of_several and number.isdecimal():
+        most = 1 + max(int(name.rpartition("/")[2]) for name in left if _is_of(of_several, name))
+        return (
+            f"receiverStream(..., name={of_several!r}, numReceivers=..., maxReceivers={most}); "
+            "fewer may be declared once it was scaled down and stopped gracefully"
+        )
+    alone = " without numReceivers" if any(_is_of(first, name) for name in new) else ""
+    return f"receiverStream(..., name={first!r}){alone}"
+
+
+def _is_of(shared: str, name: str) -> bool:
+    """Tell whether a stream is of one of the receivers that share a source, by its name."""
+    stream, _, number = name.rpartition("/")
+    return stream == shared and number.isdecimal()
 
 
 def _names(names: tuple[str, ...]) -> str:

@@ -518,9 +518,20 @@ def test_new_splits_and_those_that_are_gone_are_seen_while_it_runs(
         assert splits_of(after) == {0: ("a", "c")}
         assert is_untold(before[1])
         assert caplog.text.count("of the stream 's' has 3 splits now") == 1
-        for wrong in (OSError("away"), ["a", "a"], "abc", [b"a"], None):
-            source.answer = wrong
-        await_that("a word", lambda: "The splits stay as they were" in caplog.text, WAIT_S)
+        wrong: dict[str, Any] = {
+            "raised OSError: away": OSError("away"),
+            "named 'a' twice": ["a", "a"],
+            "returned 'abc'": "abc",
+            "named a split b'a'": [b"a"],
+            "returned None": None,
+        }
+        for says, source.answer in wrong.items():
+
+            def is_told(said: str = says) -> bool:
+                return said in caplog.text
+
+            await_that(says, is_told, WAIT_S)
+        assert "The splits stay as they were" in caplog.text
         assert is_untold(after[0])
         source.answer = ["b"]
         after[0].obey()
@@ -604,7 +615,11 @@ def test_a_source_without_splits_is_waited_for(
         assert "has no splits yet" in caplog.text
         assert tracker.tasks == 0
         source.answer = ["a"]
-        assert splits_of(begun(cluster, 1)) == {0: ("a",)}
+        attempts = begun(cluster, 1)
+        assert splits_of(attempts) == {0: ("a",)}
+        source.answer = []
+        await_that("a warning", lambda: "'s' has 0 splits now" in caplog.text, WAIT_S)
+        attempts[0].obey()
 
 
 def test_a_driver_that_is_started_again_goes_on_with_the_scale_and_the_splits(

@@ -92,6 +92,24 @@ def test_a_stream_that_is_not_there_any_more_is_refused_with_both_names(streams:
     assert streams.run("orders", "clicks") == {"orders": 0, "clicks": 1}
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "how"),
+    [
+        (("s/0", "s/1", "s/2"), ("s/0",), "name='s', numReceivers=..., maxReceivers=3); fewer"),
+        (("s/0", "s/1"), ("s",), "name='s', numReceivers=..., maxReceivers=2); fewer"),
+        (("s",), ("s/0", "s/1"), "name='s') without numReceivers. "),
+        (("s/x",), ("s",), "name='s/x'). "),
+    ],
+)
+def test_receivers_that_share_a_source_are_asked_for_together(
+    streams: Streams, before: tuple[str, ...], after: tuple[str, ...], how: str
+) -> None:
+    streams.run(*before)
+    with pytest.raises(StreamsDoNotFitError) as raised:
+        streams.run(*after)
+    assert f"under the name that it had: receiverStream(..., {how}" in str(raised.value)
+
+
 def test_a_stream_of_a_host_is_asked_for_as_a_host_has_it(tmp_path: Path) -> None:
     ledger = recover(tmp_path)
     ledger.register_streams({"orders": 0}, are_kept=True)
