@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from benchmarks.batches import quantile
@@ -28,6 +29,7 @@ from penstock.clock import SystemClock
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, open_ledger
+from penstock.wal import _filesystem
 
 RECEIVERS = 1000
 EXECUTORS = 100
@@ -44,11 +46,37 @@ WAIT_S = 180.0
 MIB = 1 << 20
 
 
+class Writes:
+    """How long calls of the system took that write to the log."""
+
+    def __init__(self):
+        self._calls = deque(maxlen=10_000)
+        write = _filesystem.LocalAppendFile._write_some
+
+        def timed(*arguments):
+            begun_s = time.perf_counter()
+            try:
+                return write(*arguments)
+            finally:
+                self._calls.append((begun_s, time.perf_counter()))
+
+        _filesystem.LocalAppendFile._write_some = timed
+
+    def within(self, begun_s, ended_s):
+        """Return how many seconds of a time they were under way."""
+        both = ((max(begun_s, one), min(ended_s, end)) for one, end in tuple(self._calls))
+        return sum(end - one for one, end in both if end > one)
+
+
+writes = Writes()
+
+
 class Batches:
     """Allocates a batch each second, and cleans up what is done, on a thread."""
 
     def __init__(self, tracker):
         self.allocation_s = []
+        self.write_s = []
         self.blocks = []
         self.error = None
         self._tracker = tracker
@@ -75,7 +103,9 @@ class Batches:
     def _make(self, at_ms):
         begun_s = time.perf_counter()
         self._tracker.allocate_blocks_to_batch(at_ms)
-        self.allocation_s.append(time.perf_counter() - begun_s)
+        ended_s = time.perf_counter()
+        self.allocation_s.append(ended_s - begun_s)
+        self.write_s.append(writes.within(begun_s, ended_s))
         found = self._tracker.get_blocks_of_batch(at_ms)
         self.blocks.append(sum(len(blocks) for blocks in found.values()))
         self._tracker.release_memory(at_ms)
@@ -214,6 +244,7 @@ def window(tracker, batches, peers, interval_s, seconds, blocks_each=1):
     cpu_s = time.process_time() - cpu_s
     after = counts(tracker)
     allocation_s = sorted(batches.allocation_s[first:])
+    longest = max(range(first, len(batches.write_s)), key=batches.allocation_s.__getitem__)
     blocks = sum(batches.blocks[first : len(batches.allocation_s)])
     added, records, size = (now - then for now, then in zip(after, before, strict=True))
     return {
@@ -225,7 +256,8 @@ def window(tracker, batches, peers, interval_s, seconds, blocks_each=1):
         "log_bytes_per_block": size / max(1, added),
         "log_records_per_s": records / taken_s,
         "allocation_ms": quantile(allocation_s, 0.5) * 1000,
-        "longest_allocation_ms": allocation_s[-1] * 1000,
+        "longest_allocation_ms": batches.allocation_s[longest] * 1000,
+        "longest_allocation_writes_ms": batches.write_s[longest] * 1000,
         "allocation_us_per_block": sum(allocation_s) / max(1, blocks) * 1e6,
     }
 
@@ -243,7 +275,8 @@ def in_words(found):
         f"p99 {found['p99_ms']:.1f} ms; {found['driver_cores']:.2f} cores; driver log "
         f"{found['log_bytes_per_block']:.0f} bytes a block, {found['log_records_per_s']:.0f} "
         f"records/s; allocation {found['allocation_ms']:.1f} ms a batch of 1 s, "
-        f"{found['longest_allocation_ms']:.1f} at most"
+        f"{found['longest_allocation_ms']:.1f} at most, of which the log was written "
+        f"{found['longest_allocation_writes_ms']:.1f}"
     )
 
 
