@@ -28,10 +28,7 @@ class SplitsError(PenstockError):
     """
 
     def __init__(self, receiver: str, reason: str) -> None:
-        super().__init__(
-            f"splits() of {receiver} {reason}: it is called in the driver and returns the names of "
-            'all splits of the source, each once, such as ["orders-0", "orders-1"]'
-        )
+        super().__init__(f"splits() of {receiver}, which is called in the driver, {reason}")
         self.receiver = receiver
 
 
@@ -79,22 +76,29 @@ def names_of(receiver: str, answer: object) -> tuple[str, ...]:
     Raises:
         SplitsError: It is no list of names.
     """
+
+    def refuse(reason: str) -> SplitsError:
+        return SplitsError(
+            receiver,
+            f"{reason}: it is to return the names of all splits of the source, each once, such as "
+            '["orders-0", "orders-1"]',
+        )
+
     if isinstance(answer, (str, bytes)) or not isinstance(answer, Iterable):
-        raise SplitsError(receiver, f"returned {answer!r:.100}")
+        raise refuse(f"returned {answer!r:.100}")
     names: list[str] = []
     for name in answer:
         if not isinstance(name, str) or not 0 < _size_bytes(name) <= MOST_NAME_BYTES:
-            raise SplitsError(
-                receiver,
+            raise refuse(
                 f"named a split {name!r:.100}, which is no text of 1 to {MOST_NAME_BYTES:,} bytes "
-                "of UTF-8",
+                "of UTF-8"
             )
         names.append(str.__str__(name))  # Of NumPy's texts and members of an enumeration, too.
         if len(names) > MOST_SPLITS:
-            raise SplitsError(receiver, f"named more than {MOST_SPLITS:,} splits")
+            raise refuse(f"named more than {MOST_SPLITS:,} splits")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise SplitsError(receiver, f"named {twice!r:.100} twice")
+        raise refuse(f"named {twice!r:.100} twice")
     return tuple(names)
 
 
