@@ -43,6 +43,7 @@ from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
 from penstock.receiver.workers import Wake
 from penstock.threads import OwnedThread
 from penstock.wal import LogFullError, is_on_objects
+from penstock.wire import WireError
 from penstock.wire.messages import (
     CleanupOldBlocks,
     EnsureBlockServer,
@@ -255,6 +256,11 @@ class ReceiverSupervisor:
         )
         logger.error("%s", text)
         self._tracker.report_error(text, None)
+        try:
+            # Its process may live on, with others: what hangs is not to be taken for a receiver.
+            self._tracker.close()
+        except WireError as error:
+            self._on_close_failed(error)
         return ExitReport(ExitKind.FAILED, text, stop.error if stop is not None else None)
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:

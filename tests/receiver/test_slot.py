@@ -20,7 +20,7 @@ import msgspec
 import pytest
 from pyspark import StorageLevel
 
-from penstock.receiver import ReceiverLaunch
+from penstock.receiver import ReceiverLaunch, task
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.slot import SlotLaunch, _how, _SlotProcess, run_slot
 from penstock.receiver.slot_board import Board
@@ -38,7 +38,8 @@ from penstock.wire.messages import (
     StopReceiver,
 )
 from tests.receiver.conftest import SETTINGS
-from tests.receiver.running import WAIT_S, Tracker, make_launch
+from tests.receiver.running import WAIT_S, Shared, Tracker, make_launch
+from tests.receiver.test_life_cycle import Quiet
 from tests.services.proxy import Proxy
 from tests.system.leftovers import await_that, is_running
 
@@ -496,6 +497,22 @@ def test_of_a_process_that_was_killed_half_moves_to_another(
     assert "was killed by SIGKILL (is memory short?)" in second.ended
     shared.start(tracker.process(3), 1, 2)
     assert [one.streams for one in shared.registered(5)[3:]] == [(1,), (2,)]
+
+
+def test_an_attempt_that_is_given_up_has_no_connection_any_more(
+    tracker: SlotTracker, tmp_path: Path, shared: Shared
+) -> None:
+    """Its process lives on with others, and its splits would wait until it has ended, too."""
+    launch = make_launch(Quiet(shared), tracker, tmp_path, SETTINGS)
+    supervisor = task._supervisor(launch, lambda launch: None)
+    assert supervisor is not None
+    supervisor.start()
+    tracker.wait_for(lambda: 3 in tracker.receivers)
+    assert "hangs at" in supervisor.give_up().message
+    await_that("no connection", lambda: not tracker.receivers[3].is_connected, WAIT_S)
+    assert "hangs at" in tracker.of(ReportError)[-1].message
+    supervisor.stop("it goes on")
+    assert supervisor.await_termination(WAIT_S) is not None
 
 
 @pytest.mark.slow
