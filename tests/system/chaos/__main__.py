@@ -18,7 +18,7 @@ disk (most of them), without one (then nothing survives the driver, and only its
 executors and block servers are hurt), with one on an HDFS whose nodes are hurt too, with a broker
 of Kafka that is hurt too, whose records come by a receiver and by a direct stream, and with one on
 an object store that is hurt too, and so are requests on their way: there hosts are lost with all
-that they have, and receivers run in processes of their own or share one.
+that they have. Receivers run in processes of their own or share one.
 """
 
 from __future__ import annotations

@@ -113,7 +113,9 @@ class Run:
         self._details = random.Random(piece.seed + 1)
         self._old: list[tuple[DriverProcess, float]] = []
         self._checkpoint = str(self.disk / "checkpoint")
-        self._settings: dict[str, str] = {}
+        self._settings = {
+            "spark.penstock.receivers.perSlot": self._chance.choice(["1", "4"]),
+        }
         self._states: str | None = None
         self._kafka: dict[str, Any] = {}
         self._hdfs: Hdfs | None = None
@@ -212,10 +214,7 @@ class Run:
         self._checkpoint = f"{self._store.authority}/app"
         # Spark saves states by itself: where it can, and where all hosts see it.
         self._states = str(self.folder / "states-of-spark")
-        self._settings = {
-            "spark.penstock.receivers.perSlot": self._chance.choice(["1", "4"]),
-            "spark.local.dir": f"{self.folder}/tmp/spark",
-        }
+        self._settings["spark.local.dir"] = f"{self.folder}/tmp/spark"
 
     # -- lives -------------------------------------------------------------------------------------
 
