@@ -159,7 +159,7 @@ from penstock.wal._objects_settings import (
     storage_environment,
 )
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
-from penstock.wal._reader import LogReader, SegmentInfo, no_segment, read_record
+from penstock.wal._reader import LogReader, SegmentInfo, no_segment
 from penstock.wal._writer import LogWriter
 
 __all__ = [
@@ -220,7 +220,6 @@ __all__ = [
     "object_store_help",
     "owner_of",
     "parse_record",
-    "read_record",
     "record_length",
     "remove_log",
     "repair",

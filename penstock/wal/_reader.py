@@ -14,14 +14,9 @@ from types import TracebackType
 from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem, LocalFileSystem
-from penstock.wal._folder import list_names, segment_number, segment_path
+from penstock.wal._folder import list_names, segment_path
 from penstock.wal._layout import (
-    HEADER,
-    RECORD_HEADER_SIZE,
     Record,
-    RecordPlace,
-    check_header,
-    parse_record,
 )
 from penstock.wal._segment_reader import SegmentEnd, SegmentReader
 
@@ -260,56 +255,6 @@ class LogReader:
             committed_later=lambda: max((other.committed() for other in later), default=0),
             ended=ended,
         )
-
-
-def read_record(
-    path: str,
-    offset: int,
-    *,
-    expected_sequence: int | None = None,
-    fs: FileSystem = _LOCAL,
-    cipher: LogCipher | None = None,
-) -> Record:
-    """Read one record from a segment, also from one that is still being written.
-
-    Args:
-        path: The segment's path.
-        offset: `RecordPlace.offset`.
-        expected_sequence: `RecordPlace.sequence`: makes sure that it is that record.
-        fs: Where the segment lives.
-        cipher: Decrypts it; None: it is in clear.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        CorruptRecordError: No such record is there, or its bytes are damaged.
-        EncryptionMismatchError: It is encrypted without a `cipher`, or not encrypted with one.
-    """
-    number = segment_number(path)
-    folder = fs.address(os.path.dirname(path))
-    try:
-        file = fs.open(path)
-    except FileNotFoundError as error:
-        raise no_segment(fs.address(path)) from error
-    try:
-        header = memoryview(file.read(offset, RECORD_HEADER_SIZE))
-        reason, length = check_header(header, expected_sequence)
-        if reason is None and offset + RECORD_HEADER_SIZE + length > file.size:
-            reason = "the payload goes beyond the end of the file"
-        if reason is not None:
-            raise CorruptRecordError(number, offset, reason, folder)
-        whole = memoryview(file.read(offset, RECORD_HEADER_SIZE + length))
-    except OSError as error:
-        reason = f"the disk cannot read it: {error}"
-        raise CorruptRecordError(number, offset, reason, folder) from error
-    finally:
-        file.close()
-    try:
-        payload = parse_record(whole, expected_sequence=expected_sequence, cipher=cipher)
-    except CorruptRecordError as error:
-        raise CorruptRecordError(number, offset, error.reason, folder) from error
-    _, _, _, kind, _, length, sequence, _, _, _ = HEADER.unpack_from(whole)
-    place = RecordPlace(number or 0, offset, RECORD_HEADER_SIZE + length, sequence)
-    return Record(kind, sequence, payload, place)
 
 
 def no_segment(address: str) -> FileNotFoundError:

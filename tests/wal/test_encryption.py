@@ -27,11 +27,11 @@ from penstock.wal import (
     WalError,
     check,
     parse_record,
-    read_record,
     remove_log,
     repair,
     segment_path,
 )
+from tests.wal.records import read_record
 
 KEY = EncryptionKey(bytes(range(32)))
 CIPHER = KEY.cipher("a log")

@@ -25,7 +25,6 @@ from penstock.wal import (
     LogWriter,
     check,
     locate,
-    read_record,
     remove_log,
     segment_path,
     settled,
@@ -34,6 +33,7 @@ from penstock.wal._hdfs import HdfsFileSystem
 from penstock.wal._hdfs_files import HdfsAppendFile
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
+from tests.wal.records import read_record
 
 pytestmark = pytest.mark.slow
 

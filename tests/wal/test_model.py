@@ -33,11 +33,11 @@ from penstock.wal import (
     SyncPolicy,
     WalError,
     parse_record,
-    read_record,
     segment_path,
 )
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 from tests.wal.faulty_objects import FaultyObjectFileSystem
+from tests.wal.records import read_record
 
 FOLDER = "/data/log"
 SIZES = st.one_of(st.integers(0, 200), st.sampled_from([448, 4032, 4033, 9000]))

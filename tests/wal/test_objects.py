@@ -36,7 +36,6 @@ from penstock.wal import (
     UnwritableFolderError,
     check,
     locate,
-    read_record,
     remove_log,
     repair,
     segment_path,
@@ -49,6 +48,7 @@ from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import BUCKET, KINDS, MOSTLY_S3, ObjectServer, make_server
 from tests.wal.faulty_filesystem import FaultyFileSystem, SimulatedCrashError
 from tests.wal.faulty_objects import FaultyObjectFileSystem, FaultyObjects, another_host
+from tests.wal.records import read_record
 from tests.wal.test_model import QUICK, LogMachine
 
 FOLDER = "/app/log"
@@ -349,8 +349,11 @@ def test_errors_name_a_segment_by_its_address() -> None:
     ):
         list(reader.records())
     fs.remove_tree(segment_path(FOLDER, place.segment))
-    with pytest.raises(FileNotFoundError, match=f"no segment at {address}"):
-        read_record(segment_path(FOLDER, place.segment), place.offset, fs=fs)
+    with (
+        LogReader.open(FOLDER, fs=fs) as reader,
+        pytest.raises(FileNotFoundError, match=f"no segment at {address}"),
+    ):
+        list(reader.segment_records(place.segment))
 
 
 def test_a_bucket_itself_can_hold_a_log_also_when_it_is_empty() -> None:

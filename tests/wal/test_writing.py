@@ -31,12 +31,12 @@ from penstock.wal import (
     LogWriter,
     SyncPolicy,
     parse_record,
-    read_record,
     remove_log,
     segment_path,
 )
 from tests.bounds import HANG_S
 from tests.wal.faulty_filesystem import FaultyFileSystem
+from tests.wal.records import read_record
 
 WAIT_S = HANG_S
 SMALL = LogOptions(segment_size=1 << 16, alignment=64)
