@@ -85,12 +85,15 @@ class SlotLoad:
     def _burns(self, threads: Mapping[int, int]) -> tuple[int, str] | None:
         before, self._cpu_s = self._cpu_s, _totals(threads, _cpu_s, self._sources.cpu_s)
         taken_s, busiest = _taken(self._cpu_s, before, threads)
-        passed_s, self._at_s = time.monotonic() - self._at_s, time.monotonic()
-        core_s = passed_s * _part_got(busiest if busiest > 0 else self._sources.native_id)
+        before_s, self._at_s = self._at_s, time.monotonic()
+        core_s = (self._at_s - before_s) * _part_got(
+            busiest if busiest > 0 else self._sources.native_id
+        )
         is_all = sum(taken_s.values()) >= _ALL * core_s
         may_s = core_s * (_MAY_TAKE_OF_ALL if is_all else _MAY_TAKE)
+        # No more than that: it would outlast what has left.
         self._burned_s = {
-            stream_id: burned_s
+            stream_id: min(burned_s, _BURN_S)
             for stream_id in {*taken_s, *self._burned_s}
             if (burned_s := self._burned_s.get(stream_id, 0.0) + taken_s[stream_id] - may_s) > 0
         }

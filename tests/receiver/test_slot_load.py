@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -203,6 +205,37 @@ def test_where_it_is_not_known_who_lets_nothing_else_run_half_of_them_move(
         r"Something let nothing else run for \d+ s in the process of receivers 0, 1, 2; it is not"
     )
     assert re.match(said, first.ended)
+
+
+def test_who_took_more_than_its_part_leaves_and_what_came_before_is_over_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources, now_s = SourceLoop("test", Workers("test")), itertools.count()
+    monkeypatch.setattr("penstock.receiver.slot_load._own_bytes", lambda: 0)
+    clock = SimpleNamespace(monotonic=lambda: next(now_s))
+    monkeypatch.setattr("penstock.receiver.slot_load.time", clock)
+    load = SlotLoad(sources, 1 << 30)
+
+    def look(**took_s: float) -> tuple[int, str] | None:
+        for name, one_s in took_s.items():
+            sources.cpu_s[int(name[1:])] += one_s
+        return load.look([3, 4])
+
+    # Half a core is not too much where there is more, nor is all of it for a while.
+    assert {look(_3=0.45, _4=0.1) for _ in range(1000)} == {None}
+    assert {look(_3=0.99) for _ in range(5)} == {None}
+    assert {look() for _ in range(100)} == {None}
+    found = [look(_3=0.95) for _ in range(40)]
+    first = next(at for at, one in enumerate(found) if one is not None)
+    assert 10 <= first <= 30
+    assert {one[0] for one in found[first:] if one is not None} == {3}
+    assert None not in found[first:]
+    # It has left.
+    assert {look(_4=0.02) for _ in range(20)} == {None}
+    # Of two that take all, the one that takes more; and then there is enough for the other.
+    found = [look(_3=0.4, _4=0.55) for _ in range(100)]
+    assert next(one for one in found if one is not None)[0] == 4
+    assert {look(_3=0.4) for _ in range(100)} == {None}
 
 
 def test_who_is_alone_stays_however_large_and_that_is_said(
