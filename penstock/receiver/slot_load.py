@@ -108,6 +108,7 @@ class SlotLoad:
         self, threads: Mapping[int, int], streams: Collection[int]
     ) -> tuple[int, str] | None:
         own_bytes = _own_bytes()
+        self._sources.counts_pages = own_bytes >= self._most_bytes
         if own_bytes < self._most_bytes:
             self._growing = None
         elif self._growing is None:

@@ -21,11 +21,11 @@ import os
 import resource
 import sys
 import threading
+import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any, TypeVar
 
 from penstock.receiver.slot_board import Board
@@ -127,13 +127,17 @@ class SourceLoop:
 
     Attributes:
         cpu_s: What the turns of each stream took.
-        new_pages: How many pages of memory were met in them for the first time.
+        new_pages: How many pages of memory were met in them for the first time, while that is
+            counted.
+        counts_pages: Whether it is.
     """
 
     def __init__(self, name: str, workers: Workers, board: Board | None = None) -> None:
         self.cpu_s: dict[int, float] = defaultdict(float)
         self.new_pages: dict[int, float] = defaultdict(float)
         self._board = Board() if board is None else board
+        self.counts_pages = False
+        self._all_cpu_s = 0.0
         self._turn: RunningSource | None = None
         self._turns = 0
         self._workers = workers
@@ -216,19 +220,20 @@ class SourceLoop:
             sources = list(self._sources)
         return [one for one in sources if stream_id in (None, one.stream_id) and not one.join(0)]
 
-    def take_turn(self, source: RunningSource, turn: Callable[[], object]) -> None:
-        """Run a turn of a source, on the loop."""
-        before = resource.getrusage(resource.RUSAGE_THREAD)
+    def take_turn(self, source: RunningSource, handle: asyncio.Handle) -> None:
+        """Run a turn of a source, on the loop, whose own work between turns is the next one's."""
+        counts = self.counts_pages
+        pages = _pages_met() if counts else 0
         self._turns += 1
         self._turn, self._board.on_loop[0] = source, source.stream_id + 1
         try:
-            turn()
+            _run_handle(handle)
         finally:
             self._turn, self._board.on_loop[0] = None, 0
-            after = resource.getrusage(resource.RUSAGE_THREAD)
-            took_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            self.cpu_s[source.stream_id] += took_s
-            self.new_pages[source.stream_id] += after.ru_minflt - before.ru_minflt
+            before_s, self._all_cpu_s = self._all_cpu_s, time.thread_time()
+            self.cpu_s[source.stream_id] += self._all_cpu_s - before_s
+            if counts:
+                self.new_pages[source.stream_id] += _pages_met() - pages
 
     def _run(self) -> None:
         assert self._loop is not None
@@ -248,7 +253,11 @@ def _run_turn(handle: Any) -> None:
     if source is None or not isinstance(handle._loop, _Loop):
         _run_handle(handle)
     else:
-        source.loop.take_turn(source, partial(_run_handle, handle))
+        source.loop.take_turn(source, handle)
+
+
+def _pages_met() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
 
 
 class _Loop(asyncio.SelectorEventLoop):
