@@ -23,6 +23,7 @@ from penstock.host.durability import Durability, choose_durability, scratch_pare
 from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
 from penstock.host.startup_checks import check_cores, check_spark_settings
+from penstock.host.terminal import some_of
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.tracker import ReceivedBlockTracker, open_ledger, share_of, slots_of
@@ -220,7 +221,7 @@ def describe_run(log: logging.Logger, run: Run, receivers: Sequence[tuple[str, R
     if replicated:
         log.info(
             "the storage levels of %s ask for copies on other hosts: %s",
-            ", ".join(replicated),
+            some_of(replicated),
             run.durability.describe_copies(run.master),
         )
 

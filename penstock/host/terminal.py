@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.rate_limited_log import RateLimitedLog
 
 _ERASE_LINE = "\r\x1b[K"
+
+SHOWN_STREAMS = 5
+"""How many streams are named in one line."""
 
 
 class TerminalLines:
@@ -64,6 +67,14 @@ def stopped_line(name: str, message: str, error: str) -> str:
     # With an error, or to be started again.
     is_told = error or message.startswith("Restarting")
     return "" if is_told else f"Receiver {name} stopped: {message}"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the names of streams for a line that people read: of many the first ones."""
+    if len(names) <= SHOWN_STREAMS:
+        return ", ".join(names)
+    shown = names[: SHOWN_STREAMS - 1]
+    return f"{', '.join(shown)} and {len(names) - len(shown)} other streams"
 
 
 if TYPE_CHECKING:

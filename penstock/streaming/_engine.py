@@ -22,6 +22,7 @@ from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.spark_end import stop_bounded, tell_of_silence, told
 from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
+from penstock.host.terminal import some_of
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import SchedulerStatistics, StreamingStarted
 from penstock.listeners.input_info import InputInfoTracker
@@ -40,7 +41,7 @@ from penstock.streaming.scheduler.executor_allocation import make_executor_alloc
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
-from penstock.streaming.stop_report import GivenUpBatch, StopReport, some_of
+from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.wal import is_shared
 

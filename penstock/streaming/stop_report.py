@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-_SHOWN = 5
-"""How many streams are named in one line."""
+from penstock.host.terminal import SHOWN_STREAMS, some_of
 
 
 @dataclass(frozen=True)
@@ -121,13 +120,6 @@ def _count(count: int, what: str) -> str:
 
 
 def _records(by_stream: Mapping[str, int]) -> str:
-    if len(by_stream) > _SHOWN:
+    if len(by_stream) > SHOWN_STREAMS:
         return f"{_count(sum(by_stream.values()), 'record')} of {some_of(list(by_stream))}"
     return ", ".join(f"{_count(count, 'record')} of {name}" for name, count in by_stream.items())
-
-
-def some_of(names: Sequence[str]) -> str:
-    """Return the names of streams for a line that people read: of many the first ones."""
-    if len(names) <= _SHOWN:
-        return ", ".join(names)
-    return f"{', '.join(names[: _SHOWN - 1])} and {len(names) - _SHOWN + 1} other streams"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import logging
+from types import SimpleNamespace
+from typing import Any
 
-from penstock.host.preparation import needed_modules
+import pytest
+from pyspark import StorageLevel
+
+from penstock.host.preparation import describe_run, needed_modules
 from penstock.settings import Settings
 
 HDFS = "hdfs://namenode:8020/folder"
@@ -28,3 +33,19 @@ def test_the_client_of_hdfs_is_needed_for_every_folder_there(
     pairs = [(f"spark.penstock.{key}", value) for key, value in settings.items()]
     found = needed_modules([], Settings.from_pairs(pairs), directory, None)
     assert found == (["hdfs_native"] if is_needed else [])
+
+
+def test_of_many_streams_with_copies_the_first_ones_are_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    durability = SimpleNamespace(
+        describe=lambda: "kept", describe_copies=lambda master: f"none on {master}"
+    )
+    run: Any = SimpleNamespace(durability=durability, encryption=None, master="local[2]")
+    one: Any = SimpleNamespace(storageLevel=StorageLevel.MEMORY_AND_DISK_2)
+    describe_run(logging.getLogger("penstock"), run, [(f"s{i}", one) for i in range(300)])
+    assert (
+        "the storage levels of s0, s1, s2, s3 and 296 other streams ask for copies on other "
+        "hosts: none on local[2]"
+    ) in caplog.messages
