@@ -173,9 +173,12 @@ class Intake:
                     return True
                 if self._spill is None:
                     self.dropped += self._pop().records
-                elif not self._spill_last(self._spill):
+                elif not (spilled := self._spill_last(self._spill, call)):
                     self._changed.wait(_STEP_S)
                     check()
+                elif spilled[-1] is call:
+                    self.records += call.records
+                    return True
             if self._is_closed:
                 return False
             self._waiting.append(call)
@@ -185,20 +188,21 @@ class Intake:
                 self._changed.notify_all()
             return True
 
-    def _spill_last(self, spill: Spill) -> bool:
-        """Put on the disk what came last; False: there is no room, or nothing in memory."""
+    def _spill_last(self, spill: Spill, call: Call) -> list[Call]:
+        """Put on the disk what came last, or a call if all that did is there; return what."""
         calls: list[Call] = []
         size = 0
         while self._waiting and size < self._limit // 8 and self._waiting[-1].name != _SPILLED:
             calls.insert(0, self._waiting.pop())
             size += calls[0].size
-        place = spill.push(calls) if calls else None
+        spilled = calls or [call]
+        place = spill.push(spilled)
         if place is None:
             self._waiting.extend(calls)
-            return False
+            return []
         self._bytes -= size
-        self._waiting.append(Call(_SPILLED, place, sum(call.records for call in calls), 0))
-        return True
+        self._waiting.append(Call(_SPILLED, place, sum(one.records for one in spilled), 0))
+        return spilled
 
     def _bring_back(self, spilled: Call, spill: Spill) -> None:
         try:

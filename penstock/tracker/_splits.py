@@ -390,7 +390,7 @@ class SplitStream:
             self._short_since_s = now_s
         if now_s - self._short_since_s < _TAKE_OVER_S:
             return self._wanted
-        return max(1, room)
+        return room
 
     def _move(self, wanted: int) -> None:
         with self._changed:

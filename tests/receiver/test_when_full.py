@@ -541,6 +541,20 @@ def test_what_is_spilled_is_encrypted_and_bounded(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_comes_back_from_the_disk_waits_in_its_order_and_is_counted(tmp_path: Path) -> None:
+    notes = Notes(WhenFull.SPILL)
+    spill = Spill(str(tmp_path), 10_000, None, lambda *_: None)
+    notes.intake = Intake(WhenFull.SPILL, 1_000, lambda: 0.0, spill)
+    notes.put(*"abcdefgh")
+    # No one takes anything, and the disk has room for one that is as large as the memory.
+    notes.put("i", size=900)
+    taken = ""
+    while notes.intake.records:
+        taken += notes.take()
+        assert len(taken) + notes.intake.records == 9
+    assert taken == "abcdefghi"
+
+
 def test_a_disk_that_fails_is_told_once_and_tried_again(tmp_path: Path) -> None:
     told: list[str] = []
     folder = tmp_path / "folder"

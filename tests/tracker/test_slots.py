@@ -261,6 +261,7 @@ def test_a_slot_moves_from_an_executor_that_is_about_to_go_when_all_its_receiver
         # One that starts again meanwhile waits for the next task.
         process.end(1, attempts[1], "ValueError: no")
         await_that("its next start", lambda: 1 in slot._runs)
+        waits = slot._runs[1].attempt
         process.end(0, attempts[0], "ValueError: no")
         assert process.messages.empty()
         process.end(2, attempts[2], "ValueError: no")
@@ -272,7 +273,9 @@ def test_a_slot_moves_from_an_executor_that_is_about_to_go_when_all_its_receiver
         launch = slot_launch(cluster)
         again = Process(launch, 1, 0, 1, 2)
         again.register()
-        assert not set(again.started(0, 1, 2).values()) & set(attempts.values())
+        started = again.started(0, 1, 2)
+        assert not set(started.values()) & set(attempts.values())
+        assert started[1] == waits
         # What is told late moves nothing.
         assert isinstance(process.register(), Refused)
 

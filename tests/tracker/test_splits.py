@@ -456,7 +456,10 @@ def test_one_that_does_not_end_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_UNREACHED_S", 0.1)
-    with sharing(tmp_path, Shared(*"ab"), 2, 2) as (tracker, cluster, events):
+    # What can be told to stop has much longer.
+    monkeypatch.setattr(module, "_STOP_S", 10 * HANG_S)
+    patient = Settings(graceful_stop_timeout_ms=int(10_000 * HANG_S))
+    with sharing(tmp_path, Shared(*"ab"), 2, 2, settings=patient) as (tracker, cluster, events):
         (first, second) = (cluster.next_attempt(), cluster.next_attempt())
         # One has never registered, as one that waits for a slot.
         waiting, running = sorted((first, second), key=lambda one: one.launch.stream_id)
@@ -475,7 +478,9 @@ def test_one_that_does_not_even_end_when_cancelled_keeps_its_splits_for_now(
     monkeypatch.setattr(module, "_CANCEL_S", 0.1)
     cluster = ThreadCluster()
     cluster.ignores_cancel = True
-    settings = Settings(graceful_stop_timeout_ms=300, splits_interval_s=60)
+    # It is seen when it ends, not when it is looked at again.
+    monkeypatch.setattr(module, "_ROOM_S", 10 * HANG_S)
+    settings = Settings(graceful_stop_timeout_ms=300, splits_interval_s=10 * HANG_S)
     with sharing(tmp_path, Shared(*"ab"), 2, 3, settings=settings, cluster=cluster) as found:
         tracker = found[0]
         before = begun(cluster, 2)
