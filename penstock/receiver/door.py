@@ -308,13 +308,13 @@ class EarlierStarts:
     def __contains__(self, thread: threading.Thread | None) -> bool:
         return thread in self._threads
 
-    def note_start(self) -> None:
+    def note_start(self, threads: frozenset[threading.Thread]) -> None:
         """Remember which threads there are before `onStart`."""
-        self._before_start = frozenset(threading.enumerate())
+        self._before_start = threads
 
-    def note_restart(self) -> None:
+    def note_restart(self, threads: frozenset[threading.Thread]) -> None:
         """Remember which threads there are when a start is over."""
-        self._threads = frozenset(threading.enumerate())
+        self._threads = threads
         self._was_told = False
 
     def has_left_threads(self) -> bool:

@@ -29,7 +29,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from penstock.receiver.slot_board import Board
-from penstock.receiver.user_calls import standing, stream_of
+from penstock.receiver.user_calls import mark, standing, stream_of
 from penstock.receiver.workers import Lane, Workers
 from penstock.threads import OwnedThread
 
@@ -237,6 +237,7 @@ class SourceLoop:
 
     def _run(self) -> None:
         assert self._loop is not None
+        mark(threading.current_thread(), None)
         self._board.show_thread(threading.get_native_id(), None)
         while True:
             # A source may stop it, or raise what ends a process.

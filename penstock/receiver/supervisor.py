@@ -39,7 +39,7 @@ from penstock.receiver.listening import reachable
 from penstock.receiver.pipeline import CALLBACK_S
 from penstock.receiver.rate_status import RateStatus
 from penstock.receiver.tracker_client import TrackerClient
-from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours
+from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours, threads_of
 from penstock.receiver.workers import Wake
 from penstock.threads import OwnedThread
 from penstock.wal import LogFullError, is_on_objects
@@ -457,7 +457,7 @@ class ReceiverSupervisor:
             on_stop_failed=self._on_stop_failed,
             report=self.report_error,
         )
-        self._earlier.note_start()
+        self._earlier.note_start(threads_of(self.stream_id))
         self._attempt.become_started()
         self._author.start()
 
@@ -547,7 +547,7 @@ class ReceiverSupervisor:
         # What the old start still has to store is too late from here on.
         if self._door is not None:
             self._door.close()
-        self._earlier.note_restart()
+        self._earlier.note_restart(threads_of(self.stream_id))
         if not self._flush():
             return False
         if self._earlier.has_left_threads() or (self.sources and self.sources.left(self.stream_id)):

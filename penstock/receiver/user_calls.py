@@ -181,16 +181,22 @@ _MARK = "_penstock_stream"
 _show: Callable[[int, int], object] | None = None
 
 
-def mark(thread: threading.Thread, stream_id: int) -> None:
-    """Say that a thread, and what it starts, belongs to the receiver of a stream."""
+def mark(thread: threading.Thread, stream_id: int | None) -> None:
+    """Say that a thread, and what it starts, belongs to the receiver of a stream; None: to none."""
     setattr(thread, _MARK, stream_id)
-    if _show is not None and thread.native_id is not None:
+    if _show is not None and stream_id is not None and thread.native_id is not None:
         _show(thread.native_id, stream_id)
 
 
 def stream_of(thread: threading.Thread | None) -> int | None:
     """Return whose a thread is; None where no one has said it."""
     return getattr(thread, _MARK, None)
+
+
+def threads_of(stream_id: int) -> frozenset[threading.Thread]:
+    """Return the other threads of this process but those that are not of a stream's receiver."""
+    others = set(threading.enumerate()) - {threading.current_thread()}
+    return frozenset(one for one in others if getattr(one, _MARK, stream_id) == stream_id)
 
 
 def mark_new_threads(whose: Callable[[], int | None], show: Callable[[int, int], object]) -> None:

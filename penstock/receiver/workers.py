@@ -55,6 +55,7 @@ class Workers:
             mark(thread, stream_id)
             work()
             thread.name = f"penstock-{self._name}"
+            mark(thread, None)
             # What it refers to is not kept until the next one comes.
             del work, taken
 

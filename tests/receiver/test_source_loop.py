@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.receiver import ReceiverContext
+from penstock.receiver import Receiver, ReceiverContext
 from penstock.receiver.shared_threads import SharedThreads
 from penstock.receiver.source_loop import (
     RunningSource,
@@ -22,10 +22,16 @@ from penstock.receiver.source_loop import (
     cancel_the_rest,
     running_stream,
 )
-from penstock.receiver.user_calls import mark_new_threads, stream_of
+from penstock.receiver.user_calls import mark, mark_new_threads, stream_of
 from penstock.receiver.workers import Lane, Workers
 from penstock.wire import Peer, Reply
-from penstock.wire.messages import Message, RegisterReceiver, ReportError, StopReceiver
+from penstock.wire.messages import (
+    Message,
+    RegisterReceiver,
+    ReportError,
+    RestartReceiver,
+    StopReceiver,
+)
 from tests.receiver.running import WAIT_S, Running, Shared, Tracker
 
 # What holds of a source on a loop of its own.
@@ -203,6 +209,50 @@ def test_a_server_and_a_client_of_a_library_run_on_it(
     assert sorted(found) == ["printed", "printed", "to 3", "to 4"]
 
 
+class CalledBack(Receiver):
+    """What calls it knows the object that it was made for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call = self.said
+
+    def said(self) -> None:
+        self.store("said")
+
+    def onStart(self) -> None:
+        self.thread = threading.Thread(target=self.call)
+        self.thread.start()
+
+    def onStop(self) -> None:
+        self.thread.join(WAIT_S)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "thread"}
+
+
+@pytest.mark.usefixtures("marked")
+def test_a_restart_goes_on_with_its_object_whatever_threads_its_neighbours_begin(
+    run: Run, tracker: Peers, shared: Shared
+) -> None:
+    async def neighbour(ctx: ReceiverContext) -> None:
+        threading.Thread(target=shared.wait_for, args=["over"]).start()
+        await ctx.store("begun")
+        await asyncio.sleep(3600)
+
+    # As the threads of a slot's process are.
+    mark(threading.current_thread(), 3)
+    run(CalledBack())
+    tracker.wait_for_records(1)
+    mark(threading.current_thread(), 4)
+    run(neighbour, stream_id=4)
+    tracker.wait_for_records(2)
+    mark(threading.current_thread(), None)
+    tracker.peers[3].send(RestartReceiver("it was asked for"))
+    tracker.wait_for_records(3)
+    shared.say("over")
+    assert not tracker.of(ReportError)
+
+
 @pytest.fixture
 def loop() -> SourceLoop:
     return SourceLoop("test", Workers("test"))
@@ -359,10 +409,19 @@ def test_what_a_thread_of_a_source_begins_on_the_loop_is_of_that_source(loop: So
         await asyncio.to_thread(lambda: threading.Thread(target=call).start())
         await asyncio.to_thread(begun.wait)
         await cancel_the_rest()
+        # As libraries do on the loop itself, whose thread was begun for the first source.
+        running.call_soon_threadsafe(lambda: found.append(running_stream()))
+        await asyncio.sleep(0)
 
-    loop.begin(3, asyncio.sleep(3600), lambda task: None)
+    def first() -> None:
+        mark(threading.current_thread(), 3)
+        loop.begin(3, asyncio.sleep(3600), lambda task: None)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    thread.join(WAIT_S)
     ended(loop.begin(4, client(), lambda task: None))
-    assert found == [4, "cancelled"]
+    assert found == [4, "cancelled", 4]
 
 
 def test_a_source_sees_and_cancels_its_own_tasks_only(loop: SourceLoop) -> None:
