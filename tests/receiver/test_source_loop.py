@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -51,6 +53,7 @@ from tests.receiver.test_short_forms import (  # noqa: F401
     test_what_storing_raises_is_raised_where_a_coroutine_awaits_it_whatever_it_is,
     test_who_waits_goes_on_also_when_the_acknowledgement_fails,
 )
+from tests.system.leftovers import await_that
 
 Run = Callable[..., Running]
 
@@ -518,6 +521,59 @@ def test_a_call_that_found_no_thread_is_not_made_after_all_and_the_next_one_is(
             lane.submit(done.append, 1)
     assert lane.submit(done.append, 2).result(WAIT_S) is None
     assert done == [2]
+
+
+def test_a_call_that_is_cancelled_is_not_made_and_one_that_was_made_is_not_kept() -> None:
+    lane = Lane(Workers("test"), "lane", 3)
+    goes_on = threading.Event()
+    done: list[Any] = []
+
+    class Kept:
+        pass
+
+    kept = Kept()
+    gone = weakref.ref(kept)
+    lane.submit(goes_on.wait, WAIT_S)
+    assert lane.submit(done.append, 1).cancel()
+    lane.submit(repr, kept)
+    del kept
+    goes_on.set()
+    lane.shutdown()
+    await_that("its end", lambda: gone() is None, WAIT_S)
+    assert done == []
+
+
+def test_what_a_source_has_run_in_threads_ends_with_it_and_its_tasks_are_told_to_it(
+    loop: SourceLoop,
+) -> None:
+    told: list[Any] = []
+    pool = ThreadPoolExecutor(1)
+
+    async def lost() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def losing() -> None:
+        running = asyncio.get_running_loop()
+        running.set_default_executor(pool)
+        running.set_exception_handler(lambda _, facts: told.append((3, facts["message"])))
+        task = running.create_task(lost())
+        await asyncio.sleep(0)
+        del task
+
+    async def collecting() -> None:
+        running = asyncio.get_running_loop()
+        running.set_exception_handler(lambda _, facts: told.append((4, facts["message"])))
+        gc.collect()
+
+    gc.disable()
+    try:
+        for stream_id, work in ((3, losing()), (4, collecting())):
+            ended(loop.begin(stream_id, work, lambda task: None))
+    finally:
+        gc.enable()
+    assert told == [(3, "Task was destroyed but it is pending!")]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        pool.submit(int)
 
 
 def test_a_source_has_ended_whatever_it_has_set(loop: SourceLoop) -> None:
