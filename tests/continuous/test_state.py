@@ -386,7 +386,7 @@ def test_a_damaged_state_is_an_error_for_good_that_names_it(
     whole = path.read_bytes()
 
     def refused(use: Callable[[], object]) -> None:
-        says = rf"{path} cannot be (had|read|written): .*; a stream whose state was lost starts"
+        says = rf"{path} cannot be (had|read|written): .*; a stream whose state was lost begins"
         with pytest.raises(StateError, match=says) as caught:
             use()
         assert caught.value.is_permanent
