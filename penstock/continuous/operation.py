@@ -111,8 +111,8 @@ class ContinuousOperation:
 
     def __post_init__(self) -> None:
         _check(self)
-        assert self.epoch_ms > 0
-        assert self.timeout_s > 0
+        _milliseconds(self.epoch, "epoch")
+        _milliseconds(self.timeout, "timeout")
         # As plain numbers, whatever counts was given.
         tasks = as_count(self.parallelism, "parallelism", "tasks", 1, _MOST_TASKS)
         object.__setattr__(self, "parallelism", tasks)
