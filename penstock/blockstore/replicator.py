@@ -1,8 +1,9 @@
-"""`Replicator`: has a second copy of each block made on another host, for one receiver attempt.
+"""`Replicator`: has a copy of each block made on another host, for one receiver attempt.
 
-Which host, the driver says. One thread (``penstock-copy-<stream>``) sends the blocks, one after the
-other, over one kept connection (`PeerLink`), while the receiver's log takes them. `_changed` guards
-what is shared with it; nothing is sent or asked under it.
+Which host, the driver says. A level for three copies has two of them, which share `CopyHosts`. One
+thread (``penstock-copy-<stream>``) sends the blocks, one after the other, over one kept connection
+(`PeerLink`), while the receiver's log takes them. `_changed` guards what is shared with it; nothing
+is sent or asked under it.
 
 =============  ===================================================================================
 linked         a connection stands; each block waits for its copy
@@ -159,6 +160,30 @@ class PeerLink:
         self._connection.close()
 
 
+class CopyHosts:
+    """Which hosts take the copies of an attempt's blocks: each another. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hosts: dict[Replicator, str] = {}
+
+    def of_others(self, replicator: Replicator) -> tuple[str, ...]:
+        """Return the hosts that others than this one have."""
+        with self._lock:
+            return tuple(host for other, host in self._hosts.items() if other is not replicator)
+
+    def take(self, replicator: Replicator, host: str | None) -> bool:
+        """Let it have a host, or none; False: another one has it."""
+        with self._lock:
+            self._hosts.pop(replicator, None)
+            if host is None:
+                return True
+            if host in self._hosts.values():
+                return False
+            self._hosts[replicator] = host
+            return True
+
+
 @dataclass(frozen=True)
 class _Copy:
     block_id: str
@@ -175,8 +200,9 @@ class Replicator:
         attempt: The receiver attempt, 32 hex digits.
         link: What opens connections.
         find: Asks the driver for a host.
-        on_error: Notified once when blocks go on with one copy although there was, or should be,
+        on_error: Notified once when blocks go on without the copy although there was, or should be,
             another host; on this object's thread.
+        hosts: Shared by those of one attempt; None: there is one.
     """
 
     def __init__(
@@ -187,12 +213,14 @@ class Replicator:
         link: ApplicationLink,
         find: FindReplicaHost,
         on_error: Callable[[str, BaseException], None],
+        hosts: CopyHosts | None = None,
     ) -> None:
         self.stream_id = stream_id
         self._attempt = attempt
         self._application = link
         self._find = find
         self._on_error = on_error
+        self._hosts = hosts or CopyHosts()
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._wanted: _Copy | None = None
@@ -362,11 +390,14 @@ class Replicator:
         if self._told or not self._reason:
             return
         self._told = True
+        others = self._hosts.of_others(self)
+        where = " and ".join(("the receiver's host", *others))
         error = PenstockError(
-            f"the blocks of stream {self.stream_id} are kept on the receiver's host only, until "
-            f"another host takes copies: {self._reason}"
+            f"the blocks of stream {self.stream_id} are kept on {where} only, until another host "
+            f"takes copies: {self._reason}"
         )
-        self._on_error("Blocks have no copy on another host", error)
+        what = "fewer copies than asked for" if others else "no copy on another host"
+        self._on_error(f"Blocks have {what}", error)
 
     def _connect(self, patience_s: float) -> bool:
         """Connect to a host that the driver names; False when there is none.
@@ -407,6 +438,9 @@ class Replicator:
             self._reason = str(error)
             self._silent[host] = time.monotonic() + SILENT_S
             return False
+        if not self._hosts.take(self, host):
+            link.close()
+            return False
         self._set_link(link)
         return True
 
@@ -420,7 +454,7 @@ class Replicator:
         while not self._closing.is_set():
             now_s = time.monotonic()
             self._silent = {host: end_s for host, end_s in self._silent.items() if end_s > now_s}
-            asked = self._find(tuple(self._silent))
+            asked = self._find((*self._silent, *self._hosts.of_others(self)))
             while not self._closing.is_set():
                 try:
                     answer = asked.result(_STEP_S)
@@ -444,6 +478,8 @@ class Replicator:
             before, self._link = self._link, link
         if before is not None:
             before.close()
+        if link is None:
+            self._hosts.take(self, None)
         if link is not None and self._closing.is_set():
             link.close()
 

@@ -27,7 +27,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
@@ -57,7 +57,12 @@ from penstock.wal import (
     locate,
     stamp_record,
 )
-from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, SegmentPlace
+from penstock.wire.messages import (
+    MemoryPlace,
+    ReceivedBlockInfo,
+    ReplicaPlace,
+    SegmentPlace,
+)
 
 _log = logging.getLogger("penstock.blockstore")
 
@@ -105,7 +110,7 @@ class BlockStore:
         host_folder: The attempt's folder on this host; None for `log_folder`.
         options: How to keep blocks.
         clock: For the log.
-        replicator: Makes second copies on another host; None for one copy. Closed by `close`.
+        replicators: Make copies, each on another host; none for one copy. Closed by `close`.
         process_log: The log that the attempt shares with others; None: it has its own.
 
     Attributes:
@@ -128,7 +133,7 @@ class BlockStore:
         host_folder: str | None = None,
         options: BlockStoreOptions | None = None,
         clock: Clock | None = None,
-        replicator: Replicator | None = None,
+        replicators: Sequence[Replicator] = (),
         process_log: ProcessLog | None = None,
     ) -> None:
         self.stream_id = stream_id
@@ -166,7 +171,7 @@ class BlockStore:
             )
         self._folder = log_folder
         self._host_folder = host_folder or log_folder
-        self._replicator = replicator
+        self._replicators = tuple(replicators)
         try:
             self._arena = self._make_arena()
         except ArenaError:
@@ -279,8 +284,8 @@ class BlockStore:
     def put(self, block: SealedBlock) -> ReceivedBlockInfo:
         """Store a sealed block to the storage level and the log's sync policy.
 
-        With a replicator it waits for the second copy, too; that may take as long as the driver
-        cannot say whether there is another host.
+        With replicators it waits for their copies, too; that may take as long as the driver cannot
+        say whether there is another host.
 
         Returns:
             Its metadata, for the tracker. When this returns, the block survives what the sync
@@ -293,15 +298,18 @@ class BlockStore:
         options = self.options
         slot = block.slot
         length = HEADER_ROOM + block.payload_length
-        crc = copying = None
-        if self._replicator is not None:
+        crc = None
+        copying = []
+        if self._replicators:
             payload = slot.view[HEADER_ROOM:length]
             if self._cipher is not None:
-                sealed = sealed_copy(self._cipher, block.block_id, payload)
-                copying = self._replicator.begin(block.block_id, sealed, crc32c(sealed))
-            else:
-                crc = crc32c(payload)
-                copying = self._replicator.begin(block.block_id, payload, crc)
+                payload = sealed_copy(self._cipher, block.block_id, payload)
+            copy_crc = crc32c(payload)
+            if self._cipher is None:
+                crc = copy_crc
+            copying = [
+                (each, each.begin(block.block_id, payload, copy_crc)) for each in self._replicators
+            ]
         if self._has_log:
             place = self._append(block, crc)
             sequence = place.sequence
@@ -310,10 +318,11 @@ class BlockStore:
             sequence = next(self._sequences)
             stamp_record(slot.view, BLOCK_RECORD, block.payload_length, sequence)
             segment = None
-        replica = None
-        if self._replicator is not None and copying is not None:
+        replicas: tuple[ReplicaPlace, ...] = ()
+        if copying:
             with self.replica_waits:
-                replica = self._replicator.wait(copying)
+                places = [each.wait(copy) for each, copy in copying]
+            replicas = tuple(place for place in places if place is not None)
         memory = None
         if options.use_memory or segment is None or self._is_shared:
             memory = MemoryPlace(self._arena.path, slot.offset, length)
@@ -340,7 +349,7 @@ class BlockStore:
             position=block.position,
             kind=block.kind.value,
             schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
-            replicas=() if replica is None else (replica,),
+            replicas=replicas,
         )
 
     def _append(self, block: SealedBlock, crc: int | None) -> RecordPlace:
@@ -425,8 +434,8 @@ class BlockStore:
     def close(self) -> None:
         """Close the log and the arena; their files stay for readers (I4)."""
         self._closed = True
-        if self._replicator is not None:
-            self._replicator.close()
+        for each in self._replicators:
+            each.close()
         self._writer.close()
         if self._compression is not None:
             self._compression.close()

@@ -13,7 +13,7 @@ from penstock._setting_values import record_budget
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore import launch as block_server
 from penstock.blockstore.process_log import ProcessLog
-from penstock.blockstore.replicator import FindReplicaHost, Replicator
+from penstock.blockstore.replicator import CopyHosts, FindReplicaHost, Replicator
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
 from penstock.processes import ProcessIdentity
@@ -121,7 +121,7 @@ class ReceiverLaunch:
         executor_hosts: Executor id to host, as the driver knows them.
         shared_rate: What is shared with other applications, or None.
         driver: The driver's process.
-        has_copies: Whether another host is to have a copy of each block.
+        has_copies: Whether other hosts are to have copies of each block, as the level says.
         stream_name: What the program calls the stream.
         process_log: The log that it shares with others of its process, which gives it to it; None:
             it has its own.
@@ -193,11 +193,17 @@ class ReceiverLaunch:
         """
         settings, logs = self.settings, self.logs
         use_disk, use_memory = self.storage_level[:2]
-        replicator = None
-        if self.has_copies:
-            replicator = Replicator(
-                self.stream_id, self.attempt, link=self.link, find=find, on_error=on_error
+        hosts = CopyHosts()
+        replicators = [
+            Replicator(
+                *(self.stream_id, self.attempt),
+                link=self.link,
+                find=find,
+                on_error=on_error,
+                hosts=hosts,
             )
+            for _ in range(self.storage_level[4] - 1 if self.has_copies else 0)
+        ]
         codec = settings.wal_compression_codec
         return BlockStore(
             stream_id=self.stream_id,
@@ -217,7 +223,7 @@ class ReceiverLaunch:
                 compression=None if codec == "none" else codec,
                 encryption=logs.encryption,
             ),
-            replicator=replicator,
+            replicators=replicators,
             process_log=self.process_log,
         )
 

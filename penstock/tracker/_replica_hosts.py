@@ -1,9 +1,9 @@
-"""`ReplicaHosts`: which other host has the second copies of a receiver's blocks.
+"""`ReplicaHosts`: which other hosts have the copies of a receiver's blocks.
 
-A receiver's host has a block server, because the receiver starts it. Where second copies are
-wanted, other hosts need one, too: a small Spark job starts it on hosts without receivers, until
-there is one more host with a server than there are such receivers. Its tasks are placed by a wish,
-which Spark may not grant; so this is checked afterwards, and repeated a few times.
+A receiver's host has a block server, because the receiver starts it. Where copies are wanted, other
+hosts need one, too: a small Spark job starts it on hosts without receivers, until there are as many
+more hosts with a server than there are such receivers as a block has copies. Its tasks are placed
+by a wish, which Spark may not grant; so this is checked afterwards, and repeated a few times.
 
 The same job starts a block server on a host that lost its own and has no receiver that would start
 another, so that other hosts can read what is there.
@@ -71,6 +71,7 @@ class ReplicaHosts:
         block_servers: The block servers.
         receivers: How many receivers want copies of their blocks; with 0 a server is started only
             on a host that is asked for.
+        copies: How many copies of a block they want at most, beside the receiver's.
         launch: Makes what a block server needs to know, but for its host.
         receiver_hosts: Returns the hosts of the receivers, which start block servers themselves.
         clock: Time.
@@ -85,6 +86,7 @@ class ReplicaHosts:
         block_servers: BlockServers,
         *,
         receivers: int,
+        copies: int,
         launch: Callable[[], BlockServerLaunch],
         receiver_hosts: Callable[[], Iterable[str]],
         clock: Clock,
@@ -92,6 +94,7 @@ class ReplicaHosts:
         self._cluster = cluster
         self.servers = block_servers
         self._receivers = receivers
+        self._copies = copies
         self._launch = launch
         self._receiver_hosts = receiver_hosts
         self._clock = clock
@@ -230,7 +233,7 @@ class ReplicaHosts:
     def _missing(self, executors: Iterable[ExecutorLocation]) -> list[str]:
         """Return where servers are to be started.
 
-        Until there is one more host with a server than there are receivers with copies.
+        Until there are enough for as many receivers on as many hosts, and their copies.
         """
         served = self.servers.served()
         there = {*served, *self._receiver_hosts()}
@@ -241,7 +244,7 @@ class ReplicaHosts:
         if not self._receivers:
             return must
         may = [host for host in hosts if host not in there and host not in asked_for]
-        return must + may[: max(0, self._receivers + 1 - len(there) - len(must))]
+        return must + may[: max(0, self._receivers + self._copies - len(there) - len(must))]
 
 
 def _first_line(error: Exception) -> str:

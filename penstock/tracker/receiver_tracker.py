@@ -174,6 +174,8 @@ class ReceiverTracker:
             for stream_id, receiver in self._receiver_objects.items()
             if can_copy and receiver.storageLevel.replication > 1
         )
+        levels = [self._receiver_objects[one].storageLevel for one in self._with_copies]
+        copies = [level.replication - 1 for level in levels]
         self._deletion = BlockDeletion(
             self._receivers,
             self._block_servers,
@@ -185,6 +187,7 @@ class ReceiverTracker:
             cluster,
             self._block_servers,
             receivers=len(self._with_copies),
+            copies=max(copies, default=1),
             launch=lambda: self._launch(min(self._receiver_objects), "", {}).block_server(""),
             receiver_hosts=self._receivers.hosts,
             clock=self._clock,

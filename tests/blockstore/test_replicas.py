@@ -6,6 +6,7 @@ Other hosts are block services on threads here, each with a folder of its own.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -40,6 +41,7 @@ from penstock.blockstore._serving import BlockService, ServingLimits
 from penstock.blockstore.builder import join_binary
 from penstock.blockstore.reader import parse_block
 from penstock.blockstore.replicator import (
+    CopyHosts,
     IllegalStateError,
     PeerLink,
     Replicator,
@@ -146,9 +148,10 @@ class Driver:
     def on_error(self, message: str, error: BaseException) -> None:
         self.errors.append(error)
 
-    def replicator(self, attempt: str = ATTEMPT) -> Replicator:
+    def replicator(self, attempt: str = ATTEMPT, hosts: CopyHosts | None = None) -> Replicator:
+        link = ApplicationLink(SECRET)
         return Replicator(
-            3, attempt, link=ApplicationLink(SECRET), find=self.find, on_error=self.on_error
+            3, attempt, link=link, find=self.find, on_error=self.on_error, hosts=hosts
         )
 
 
@@ -158,9 +161,10 @@ def store_of(
     driver: Driver,
     memory: Path | None = None,
     encryption: EncryptionKey | None = None,
+    copies: int = 1,
 ) -> Iterator[tuple[BlockStore, Replicator]]:
-    attempt = uuid.uuid4().hex
-    copies = driver.replicator(attempt)
+    attempt, hosts = uuid.uuid4().hex, CopyHosts()
+    replicators = [driver.replicator(attempt, hosts) for _ in range(copies)]
     store = BlockStore(
         stream_id=3,
         attempt=attempt,
@@ -173,10 +177,10 @@ def store_of(
             log=LOG,
             encryption=encryption,
         ),
-        replicator=copies,
+        replicators=replicators,
     )
     try:
-        yield store, copies
+        yield store, replicators[0]
     finally:
         store.close()
 
@@ -551,6 +555,35 @@ def test_a_host_whose_disk_is_full_is_not_announced_again_before_it_has_a_block(
         assert copies.switches == 1
     finally:
         copies.close()
+
+
+def test_each_copy_is_on_another_host_whatever_becomes_of_one(
+    tmp_path: Path, other: OtherHost, third: OtherHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicator, "LOOK_AGAIN_S", 0.01)
+    driver = Driver(other, third)
+
+    def hosts_of(info: ReceivedBlockInfo) -> list[str]:
+        found = [copy for copy in copies_of(info) if copy.host != "here"]
+        assert [records_of(copy) for copy in found] == [[b"x"]] * len(found)
+        return sorted(copy.host for copy in found)
+
+    with store_of(tmp_path, driver, copies=2) as (store, _):
+        for number in range(5):
+            assert hosts_of(put(store, number, [b"x"])) == ["other", "third"]
+        driver.hosts.remove(other)
+        other.stop()
+        assert hosts_of(put(store, 6, [b"x"])) == ["third"]
+        (error,) = driver.errors
+        assert "are kept on the receiver's host and third only" in str(error)
+        fourth = OtherHost(tmp_path / "fourth")
+        try:
+            driver.hosts.append(fourth)
+            numbers = itertools.count(7)
+            until(lambda: len(put(store, next(numbers), [b"x"]).replicas) == 2)
+            assert hosts_of(put(store, next(numbers), [b"x"])) == ["fourth", "third"]
+        finally:
+            fourth.stop()
 
 
 def test_one_that_is_about_to_start_is_waited_for(tmp_path: Path, other: OtherHost) -> None:

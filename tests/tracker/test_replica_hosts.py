@@ -221,6 +221,18 @@ def test_a_block_server_is_started_on_another_host_and_named_to_the_receiver(
         assert not found.is_alone
 
 
+def test_a_level_for_three_copies_has_a_server_on_two_other_hosts(tmp_path: Path) -> None:
+    source = Source()
+    source.storageLevel = StorageLevel(True, True, False, False, 3)
+    cluster = HostsCluster(A, B, C, "10.0.0.4")
+    with with_copies(tmp_path, cluster, source) as (_, attempt, _):
+        attempt.register()
+        assert cluster.started.get(timeout=WAIT_S)[1] == [B, C]
+        for host in (A, B, C):
+            server_of(attempt, host)
+        assert {find(attempt, B).host, find(attempt, C).host} == {B, C}
+
+
 def test_the_block_server_of_another_receiver_is_waited_for(tmp_path: Path) -> None:
     cluster = HostsCluster(A, B)
     receivers: dict[int, tuple[Receiver, str]] = {n: (Source(), f"Source [{n}]") for n in range(2)}
