@@ -6,7 +6,7 @@ them for itself, which takes most of a second of a core and memory that the othe
 not share. Of what is imported here nothing starts a thread that a fork would not survive.
 
 Spark gives its processes PySpark as ``pyspark.zip``, which has no compiled modules, so that each
-daemon compiles them again, for half a second. The same files lie beside it, with compiled ones.
+daemon compiles them again, for half a second. The same files are beside it, with compiled ones.
 """
 
 from __future__ import annotations

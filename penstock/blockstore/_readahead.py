@@ -20,7 +20,7 @@ from penstock.wire.messages import ReceivedBlockInfo, SegmentPlace
 
 _WINDOW_BYTES = 16 << 20
 _GAP_BYTES = 64 << 10
-"""What lies between two blocks and is read with them: less than a request takes in its time."""
+"""What is between two blocks and is read with them: less than a request takes in its time."""
 _RANGE_BYTES = 4 << 20
 _AT_ONCE = 16
 _HOST_BLOCKS = 32
@@ -150,6 +150,6 @@ def _read_range(run: Sequence[SegmentPlace]) -> list[tuple[SegmentPlace, memoryv
         (place, found[place.offset - begin : place.offset - begin + place.length]) for place in run
     ]
     if 2 * sum(place.length for place in run) < end - begin:
-        # What lies between is not to stay as long as they do.
+        # What is between is not to stay as long as they do.
         return [(place, memoryview(bytes(record))) for place, record in records]
     return records

@@ -139,7 +139,7 @@ def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.Re
                 yield to_plain(batch.slice(start, _ROWS_PER_BATCH), schema)
 
 
-# The RDD over blocks: a partition is a block, or neighbours that are small and lie on one host; it
+# The RDD over blocks: a partition is a block, or neighbours that are small and on one host; it
 # is placed there.
 #
 # Its partitions hold metadata only; a task finds and reads its blocks. A task costs Spark about as

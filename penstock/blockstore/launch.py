@@ -303,7 +303,7 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     environment.pop(KEY_VARIABLE, None)
     environment.pop(KEY_COMMAND_VARIABLE, None)
     # The package may have come with the Spark job and be found by this process only. Below an
-    # executor's folder there may be links to where it really lies (YARN has such), and these go
+    # executor's folder there may be links to where it really is (YARN has such), and these go
     # with the executor.
     environment["PYTHONPATH"] = os.pathsep.join(os.path.realpath(entry) for entry in sys.path)
     log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

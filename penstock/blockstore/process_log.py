@@ -10,7 +10,7 @@ What must hold
   and bytes, and not with receivers. A block waits for those of others for half a block interval at
   most, on a disk for no longer than `_DISK_WAIT_S`, and not at all where nothing is forced.
 - *Each receiver's part is its own.* To the ledger an attempt has a log of its own, with a folder
-  below that of the log, in which nothing lies: ``<root>/process-<id>/<stream>-<attempt>``. The
+  below that of the log, in which nothing is: ``<root>/process-<id>/<stream>-<attempt>``. The
   place of a block says where in the segments of the log its record is, so who reads seeks nothing.
   Its order, its acknowledgements, its end and its release are as with a log of its own.
 - *A segment goes with the last claim to it.* An attempt claims each segment in which it has a

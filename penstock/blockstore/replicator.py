@@ -309,7 +309,7 @@ class Replicator:
             except BaseException as error:  # noqa: BLE001 - travels to who waits for the copy
                 failure = error
             with self._changed:
-                # First of all: whoever hears of the end may have the same block copied again.
+                # First of all: who hears of the end may have the same block copied again.
                 self._wanted = None
             if failure is not None:
                 copy.done.set_exception(failure)

@@ -462,7 +462,7 @@ def main(arguments: list[str]) -> int:
     except (PenstockError, OSError) as error:
         if holds_lock(lock, lock_path(launch)):
             remove_own_files(launch)
-        # Whoever started it tells that further, and ends what is left of it. Once it is gone,
+        # Who started it tells that further, and ends what is left of it. Once it is gone,
         # no one wants to know.
         starter.say(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return 1

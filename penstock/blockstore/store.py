@@ -379,7 +379,7 @@ class BlockStore:
         try:
             self._writer.roll()
         except WalError as error:
-            # HDFS is away, or full: whoever waits for a slot waits on.
+            # HDFS is away, or full: who waits for a slot waits on.
             text = f"no memory, and the open segment cannot be closed: {error}"
             self._limited_log.log(text, like="")
             return

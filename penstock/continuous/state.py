@@ -92,12 +92,12 @@ _ENTRY_BYTES = 200
 _ROW_KEYS = 500
 """In a row of changes."""
 _ROW_BYTES = 1 << 20
-"""After so many no other key is put into a row, as SQLite takes no more than a gigabyte."""
+"""After that many no other key is put into a row, as SQLite takes no more than a gigabyte."""
 _LEAST_KEY, _MOST_KEY = -(1 << 63), (1 << 63) - 1
 _UNCHANGED: Any = object()
 _PLAIN = frozenset((int, float, str))
 _SHARE = 2
-"""Of so many bytes that change one is written of what does not."""
+"""Of that many bytes that change one is written of what does not."""
 _MIX = 0x9E3779B97F4A7C15
 """An odd number without a pattern in its bits (Knuth, TAOCP 3, section 6.4)."""
 
@@ -404,7 +404,7 @@ class KeyedState(MutableMapping[Key, Any]):
         known, database = self._known, self._database
         with suppress(TypeError):  # Keys of several types have no order.
             if known is None:
-                # Neighbours lie on one page.
+                # Neighbours are on one page.
                 changes.sort(key=itemgetter(0))
         before: list[Change]
         if known is None:

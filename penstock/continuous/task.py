@@ -168,7 +168,7 @@ class _Rest:
 class _Call:
     """A call that may hang: of what, in which thread, since when (None: none runs).
 
-    It may take so many times as long as a call of the function or the sink.
+    It may take that many times as long as a call of the function or the sink.
     """
 
     what: str

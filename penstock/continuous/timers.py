@@ -16,7 +16,7 @@ What must hold:
 
 - *The log says what time it is.* No task reads a clock. Both times follow from the blocks, the
   moments at which the log took them, and that at which an epoch ended, which is logged with it
-  (`LoggedEpoch.clock_ms`). So whoever computes an epoch again finds the same timers expired,
+  (`LoggedEpoch.clock_ms`). So who computes an epoch again finds the same timers expired,
   between the same records, and the same records late. All tasks of a stream with keys are sent all
   blocks, and so have one watermark. Neither time goes back.
 - *At most one* timer has the same domain, key and time. It is gone when it has expired.
@@ -179,7 +179,7 @@ class TimeDomain:
         return min(found, default=None)
 
     def _take(self, time_ms: int, most: int) -> list[Key]:
-        """Remove, and return, at most so many of the timers of that time, which is the next."""
+        """Remove, and return, at most that many of the timers of that time, which is the next."""
         keys = dict(self._added.get(time_ms, {}))
         if time_ms == self._saved_ms:
             limit = most + len(self._removed) + 1

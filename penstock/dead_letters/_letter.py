@@ -158,7 +158,7 @@ def bytes_of(record: Any) -> tuple[Form, bytes]:
     except Exception:  # noqa: BLE001 - an object may raise what it likes; it is pickled then
         pass
     try:
-        # With what only the program defines: whoever reads it is another process.
+        # With what only the program defines: the reader is another process.
         dumps: Any = cloudpickle.dumps
         return Form.PICKLE, dumps(record)
     except MemoryError:

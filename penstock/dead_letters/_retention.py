@@ -240,7 +240,7 @@ class Retention:
         return None
 
     def _remove(self, other: _Other) -> bool:
-        # On HDFS to take a lock takes it from whoever has it: only a log that was ended is free.
+        # On HDFS to take a lock takes it from its holder: only a log that was ended is free.
         if not other.is_ended and not isinstance(self._fs, LocalFileSystem):
             return False
         try:

@@ -235,7 +235,7 @@ def tail_of_run(run: Run) -> Callable[[], LetterTail] | None:
     return lambda: LetterTail(place.folder, run.encryption, but=-1, tell=limited.log)
 
 
-# Below which folder the dead letters of a program lie: one that no other program writes to.
+# Below which folder the dead letters of a program are: one that no other program writes to.
 #
 # Beside its own driver log they are among its own things. Any other folder
 # (`spark.penstock.deadLetters.dir`, or `spark.penstock.wal.dir` with a checkpoint directory

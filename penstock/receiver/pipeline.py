@@ -299,7 +299,7 @@ class BlockPipeline:
         try:
             loop()
         except BaseException as error:
-            # Whoever waits learns of it here, and the attempt's owner by the thread's end.
+            # Anyone who waits learns of it here, and the attempt's owner by the thread's end.
             with self._moving:
                 self.failed = error
                 self._moving.notify_all()

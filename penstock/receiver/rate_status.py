@@ -182,7 +182,7 @@ class RateStatus:
             is_held = self._held_version is not None
             if is_held:
                 self._apply(generator)
-        # A disk may hang that is asked for its free space: whoever sets a rate does not wait
+        # A disk may hang that is asked for its free space: who sets a rate does not wait
         # for that. A newer version than this one is reported next.
         usage = generator.read_rate_usage(with_pipe=with_pipe)
         news = (replace(usage, pipe=None), version, is_held)

@@ -75,7 +75,7 @@ class SlotLoad:
             for thread in threading.enumerate()
             if (stream_id := stream_of(thread)) is not None and thread.native_id is not None
         }
-        # Whoever came first has begun it.
+        # The source that came first has begun it.
         threads.pop(self._sources.native_id, None)
         for stream_id, why in filter(None, (self._burns(threads), self._grows(threads, streams))):
             if any(other != stream_id for other in streams):

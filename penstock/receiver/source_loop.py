@@ -34,7 +34,7 @@ from penstock.receiver.workers import Lane, Workers
 from penstock.threads import OwnedThread
 
 _BLOCKED_LOOKS = 5
-"""A source holds the loop when one turn of its is seen there at so many looks."""
+"""A source holds the loop when one turn of its is seen there at that many looks."""
 
 _TO_THREAD = min(32, (os.cpu_count() or 1) + 4)
 """How many calls of a source run in threads at a time, as many as asyncio lets."""

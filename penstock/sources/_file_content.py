@@ -140,7 +140,7 @@ class _Streams:
         return found
 
     def _begin_of_next(self) -> bytes:
-        """Pass over what lies between two streams; return what follows it, none at the end."""
+        """Pass over what is between two streams; return what follows it, none at the end."""
         rest, zeros = b"", 0
         part = self._unpack.unused_data or self._file.read(_STEP)
         while part and not rest:

@@ -322,7 +322,7 @@ class _Rows:
             at = begin + np.where(has_value, size, 0)
             if (at > len(data) - _SPARE).any():
                 raise ServerError("a value is longer than its message")
-            # The values and what lies between them are one array without a copy.
+            # The values and what is between them are one array without a copy.
             offsets = np.stack([begin, at], axis=1).ravel().astype(np.int32)
             parts = pa.Array.from_buffers(
                 pa.binary(),

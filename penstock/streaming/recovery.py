@@ -172,7 +172,7 @@ def _newest_in(ledger: ReceivedBlockTracker, directory: str) -> CheckpointHeader
     try:
         return Checkpoint.decode(ledger.checkpoint, directory).header
     except CheckpointReadError:
-        # One of another format: whoever goes on from it was refused before.
+        # One of another format: who goes on from it was refused before.
         return None
 
 

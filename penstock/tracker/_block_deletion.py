@@ -101,7 +101,7 @@ class BlockDeletion:
             if release.memory:
                 self._block_servers.release_memory(release.host, release.attempt)
             if release.ended and release.log and not release.log_is_over:
-                # Whoever writes it knows what others have in its segments.
+                # Its writer knows what others have in its segments.
                 places = release.segments
                 if release.whole:
                     places += ((log_folder(release.log, release.stream_id, release.attempt), -1),)

@@ -72,7 +72,7 @@ CONTINUOUS_MESSAGES = (
 _STOP_S = 10.0
 
 _LEASES = 2
-"""After so many leases without a connection a task has ended by itself, or never will."""
+"""After that many leases without a connection a task has ended by itself, or never will."""
 
 _LATE_START_S = 20.0
 """After so long it is told that a task has not started."""
@@ -97,7 +97,7 @@ class ContinuousStream:
         name: Its name.
         operation: What is asked for.
         pickled: That, pickled.
-        max_backlog_bytes: With so many bytes that are in no logged epoch its receiver waits; None:
+        max_backlog_bytes: With that many bytes in no logged epoch its receiver waits; None:
             it does not.
     """
 

@@ -151,7 +151,7 @@ class EpochStatus:
 
 @dataclass(frozen=True)
 class EpochOwner:
-    """Whoever has the epochs of a stream, as these know it.
+    """The owner of a stream's epochs, as these know it.
 
     Attributes:
         later: Runs something on the thread of epochs after some seconds.
@@ -381,7 +381,7 @@ class Epochs:
     def _look_at_timers(self, wakes_s: float) -> None:
         with self._changed:
             if wakes_s != self._wakes_s:
-                return  # Another was sooner, and whoever came after it looks.
+                return  # Another was sooner, and who came after it looks.
             self._wakes_s = math.inf
             if self._is_over or self._drains or self._state is not _State.FILLING:
                 return

@@ -35,8 +35,8 @@ from penstock.wire.messages import (
 
 # `Backlogs`: streams whose queries do not keep up let nothing pass until one has.
 #
-# What no query has read yet lies in the logs, and would fill the disk. So a stream may have a
-# bound: once so many bytes are unread, its receiver is paused, as by hand, and who calls `store`
+# What no query has read yet is in the logs, and would fill the disk. So a stream may have a
+# bound: once that many bytes are unread, its receiver is paused, as by hand, and who calls `store`
 # waits. It goes on when a quarter of them is read, is released, or is needed by no one any more.
 #
 # What must hold:
@@ -492,7 +492,7 @@ class PlaceService:
         stream = self._places.stream(message.stream_id)
         batch = message.start if message.batch is None else message.batch
         if message.consumer:
-            # What lies before it was processed; but where Spark logs progress asynchronously, it
+            # What is before it was processed; but where Spark logs progress asynchronously, it
             # may come back to an earlier place. It says itself when it will not.
             self._places.confirm(message.stream_id, message.consumer, min(batch, stream.next))
         start = max(message.start, stream.first)

@@ -280,7 +280,7 @@ class ReceiverSlot:
             )
             if ended is TaskEnd.ENDED and not self._is_over():
                 failure = PenstockError("the task of its slot has ended")
-        except BaseException as error:  # noqa: BLE001 - whoever waits for an attempt gets it
+        except BaseException as error:  # noqa: BLE001 - who waits for an attempt gets it
             failure = _with_text(error)
         with self._changed:
             waits, self._moves = self._moves, False

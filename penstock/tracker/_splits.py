@@ -250,7 +250,7 @@ class SplitStream:
                 self._changed.notify_all()
 
     def scale_by(self, more: int) -> None:
-        """Have so many receivers more, or less, within what the program asks for and allows.
+        """Have that many receivers more, or less, within what the program asks for and allows.
 
         Raises:
             IllegalStateError, LedgerWriteError: See `scale`.

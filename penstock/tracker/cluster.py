@@ -369,7 +369,7 @@ class SparkCluster:
             self._sc.cancelJobsWithTag(tag)
 
     def thread(self, target: Callable[[], None], name: str) -> Thread:
-        # Takes the local properties of whoever starts it (scheduler pool and the like) to the
+        # Takes the local properties of who starts it (scheduler pool and the like) to the
         # JVM's thread that belongs to it, and no job of another thread sees those set in it.
         return InheritableThread(target, name=name, daemon=True)
 

@@ -569,7 +569,7 @@ class ReceiverTracker:
         self._splits[stream_id].scale(count)
 
     def scale_by(self, more: int) -> None:
-        """Have so many receivers more, or less, of each stream whose receivers share a source.
+        """Have that many receivers more, or less, of each stream whose receivers share a source.
 
         At least as many as the program asks for, and at most as many as it allows.
         """

@@ -586,7 +586,7 @@ class LocalFolderLock:
             raise BlockingIOError(
                 errno.EWOULDBLOCK, found or "a process that has not said its name", path
             ) from None
-        # Whoever removed the log may have unlinked the file between the two calls: then this is
+        # Who removed the log may have unlinked the file between the two calls: then this is
         # a lock on a file without a name, which no one else would see.
         try:
             named = os.stat(path)

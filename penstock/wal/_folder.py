@@ -171,7 +171,7 @@ def make_folders(fs: FileSystem, folder: str) -> None:
 
 
 def _sync_parent(fs: FileSystem, folder: str) -> None:
-    # Whoever made the folder may have been killed before it could sync the name.
+    # Who made the folder may have been killed before it could sync the name.
     try:
         fs.sync_folder(os.path.dirname(folder))
     except OSError as error:

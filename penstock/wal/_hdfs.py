@@ -73,7 +73,7 @@ from penstock.wal._owner import Mark, Owner, TakenOverError
 #   ``LOCK`` itself stays where it was let go while the NameNode was away.
 # * An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
 #   manager needs that starts a driver again elsewhere.
-# * Whoever was replaced cannot write on. Before the newcomer reads the log it has the leases of all
+# * Who was replaced cannot write on. Before the newcomer reads the log it has the leases of all
 #   its segments recovered, which breaks the open segment of a writer that is not dead after all;
 #   and of a new segment it is checked that the lock is still its writer's before it is begun, and
 #   again when it has its name, before the first append. So the newcomer, who looks at the names

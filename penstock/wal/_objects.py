@@ -195,7 +195,7 @@ _DIGITS = 15
 _LOST = -1
 _PLUG = bytes(1)
 _KNOWN_FILES = 64
-"""Of so many it is known of what they consist, for who reads one block after the other."""
+"""Of that many it is known of what they consist, for who reads one block after the other."""
 
 
 def _no_conditions(address: str, said: str = "") -> OSError:

@@ -171,7 +171,7 @@ class SegmentReader:
         kind = KIND_END
         wanted = _CHUNK
         while True:
-            # Whoever still has a record of before has its memory for himself.
+            # Who still has a record of before has its memory for himself.
             view = _memory.take(wanted)
             size = self._read_into(file, position, view)
             if size < wanted:
@@ -410,7 +410,7 @@ class SegmentReader:
         """Tell whether nothing of this segment is there, as far as that can be seen."""
         if not self.header.recycled:
             return self._is_zero(file, position)
-        # What lies there may be older than this segment; only a header of its own proves a write.
+        # What is there may be older than this segment; only a header of its own proves a write.
         header = memoryview(self._read(file, position, RECORD_HEADER_SIZE))
         reason, _ = check_header(header)
         return reason is not None or HEADER.unpack_from(header)[8] != self.header.owner
@@ -446,7 +446,7 @@ class SegmentReader:
         data = bytearray(max(0, min(length, file.size - position)))
         at = 0
         while at < len(data):
-            # A disk loses sectors, and not what lies around them.
+            # A disk loses sectors, and not what is around them.
             part = min(_SECTOR - (position + at) % _SECTOR, len(data) - at)
             try:
                 data[at : at + part] = file.read(position + at, part)

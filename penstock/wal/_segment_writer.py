@@ -248,7 +248,7 @@ class SegmentWriter:
         """
         pieces = run.pieces
         if len(pieces) == 1 or self._file.forces_writes:
-            # What is forced anyway is written at once: one behind the other they lie as it is.
+            # What is forced anyway is written at once: they are one behind the other as it is.
             buffers = [buffer for _, some in pieces for buffer in some]
             self._put(pieces[0][0], buffers, sync=sync)
         else:

@@ -164,7 +164,7 @@ class LogWriter:
             try:
                 writer = cls._begun(folder, fs, lock, options, clock, cipher, company)
                 try:
-                    # Only now: whoever had the folder before can begin no segment any more.
+                    # Only now: who had the folder before can begin no segment any more.
                     left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
                     fs.settle([segment_path(folder, number) for number in left])
                 except BaseException:

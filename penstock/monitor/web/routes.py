@@ -113,7 +113,7 @@ class Routes:
 
 # The page: its files, and what it listens to.
 #
-# The page itself is made in the browser, of what ``/api/penstock`` tells; its files lie in
+# The page itself is made in the browser, of what ``/api/penstock`` tells; its files are in
 # ``static``: ``page.js`` with ``charts.js``, ``receivers.js`` and ``text.js``. The page asks no
 # other host for anything.
 

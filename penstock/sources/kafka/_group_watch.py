@@ -17,7 +17,7 @@ _ASK_S = 5.0
 _ENDS_S = 1.0
 _KNOWN_S = 0.1
 _KNOWN_SHARE = 50
-"""How long it is known which topic has a name: so long, or so many times what asking took."""
+"""How long it is known which topic has a name: so long, or that many times what asking took."""
 
 _AWAY_S = 10.0
 """How long leaders that did not answer are not asked again."""

@@ -103,7 +103,7 @@ class ArrowStream:
         _check_name(column, "column")
         split = SplitColumn(column, separator)
         if isinstance(self._node, ArrowDStream) and self._node.split is None:
-            # Lines are split as they lie in a block.
+            # Lines are split as they are in a block.
             return ArrowStream(self._ssc, ArrowDStream(self._node.parent, split))
         return self._then(split)
 
@@ -117,7 +117,7 @@ class ArrowStream:
         _check_name(column, "column")
         node = self._node
         if isinstance(node, ArrowDStream) and node.split is not None and column == VALUE:
-            # Parts of lines are counted as they lie in a block.
+            # Parts of lines are counted as they are in a block.
             return self._added(
                 ArrowDStream(node.parent, node.split, is_counted=True), numPartitions
             )

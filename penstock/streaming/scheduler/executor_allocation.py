@@ -123,7 +123,7 @@ class ExecutorAllocationManager(StreamingListener):
         receivers: How many there are: the least number of executors, if none is set.
         occupied: Returns the executors that hold a receiver; None while one is being placed.
         clock: Time.
-        scale: Has so many receivers more, or less, share a source, within the program's bounds.
+        scale: Has that many receivers more, or less, share a source, within the program's bounds.
     """
 
     def __init__(

@@ -324,7 +324,7 @@ class JobScheduler:
             return
         failure = _as_failure(job, error)
         if self.scope.why_ended():
-            # With hundreds of lines of Java; whoever is told of it says what they come of.
+            # With hundreds of lines of Java; who is told of it says what they come of.
             _log.info("Spark's end interrupted the batch of %d ms", job.time_ms, exc_info=error)
             self._on_error(failure)
             return

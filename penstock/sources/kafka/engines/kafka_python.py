@@ -292,7 +292,7 @@ class _Listener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # the cl
             try:
                 await self._client.commit_async(_as_commit(offsets))
             except errors.KafkaError as error:
-                # Whoever owns them next begins at the commit before.
+                # Their next owner begins at the commit before.
                 _log.info("Offsets of partitions that go were not committed: %s", error)
             else:
                 self._offsets.note_committed(offsets)
