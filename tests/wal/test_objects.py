@@ -34,6 +34,7 @@ from penstock.wal import (
     ObjectFileSystem,
     StorageAwayError,
     UnwritableFolderError,
+    _objects,
     check,
     locate,
     remove_log,
@@ -84,6 +85,13 @@ def faults(server: ObjectServer) -> Iterator[FaultyHttp]:
     made = FaultyHttp(server.client_port)
     yield made
     made.close()
+
+
+def locating(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `locate` find a server, whichever it has found for tests before."""
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(_objects._file_systems, "_made", {})
 
 
 def files(server: ObjectServer, url: str = "", patience_s: float = 60) -> ObjectFileSystem:
@@ -459,8 +467,7 @@ def test_a_damaged_segment_is_put_aside() -> None:
 
 
 def test_an_address_leads_to_it(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
+    locating(server, monkeypatch)
     fs, path = locate(f"{server.authority}/by/address/")
     assert (fs.address(path), path) == (f"{server.authority}/by/address", "/by/address")
     with LogWriter.create(path, fs=fs) as log:
@@ -524,8 +531,7 @@ def test_a_list_is_whole_where_a_store_gives_it_in_pages(server: ObjectServer) -
 def test_who_is_not_known_and_a_bucket_that_is_not_there_are_told_at_once(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
+    locating(server, monkeypatch)
     none = server.authority.replace(BUCKET, "no-such-bucket")
     with pytest.raises(LogWriteError, match=r"NoSuchBucket|ContainerNotFound"):
         LogWriter.create("/log", fs=ObjectFileSystem(ObjectsClient.of_bucket(none), none))
@@ -565,8 +571,7 @@ def test_a_token_that_ends_is_told_at_once_and_a_new_one_goes_on(
 def test_a_forked_process_is_told_instead_of_waiting(
     server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
+    locating(server, monkeypatch)
     fs, path = locate(f"{server.authority}/forked/log")
     LogWriter.create(path, fs=fs).close()
 
