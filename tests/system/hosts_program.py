@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark import SparkConf, SparkContext, StorageLevel
 from penstock.errors import PenstockError
 from penstock.streaming import StreamingContext
 from penstock.tracker.cluster import HostLocation, SparkCluster
+from tests.bounds import HANG_S
 from tests.services.hosts import HOST_VARIABLE
 from tests.system.program import Tell, say
 from tests.system.receivers import NumberedLines
@@ -121,7 +123,11 @@ def main(config: dict[str, Any]) -> None:
         keep = Keep(number, f"{config['numbers']}-{number}")
         ssc.receiverStream(receiver).foreachRDD(keep)
     ssc.start()
-    say("started", application=str(sc.applicationId), racks=SparkCluster(sc).racks())
+    end_s = time.monotonic() + HANG_S
+    # Executors may come up after the first of them has the receivers.
+    while len(racks := SparkCluster(sc).racks()) < config["hosts"] and time.monotonic() < end_s:
+        time.sleep(0.1)
+    say("started", application=str(sc.applicationId), racks=racks)
     obeying = threading.Thread(target=obey, args=(ssc, config["data"]))
     obeying.start()
     try:

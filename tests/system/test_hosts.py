@@ -71,6 +71,7 @@ def program(
             "settings": dict(settings or {}),
             "levels": levels,
             "racks": str(racks),
+            "hosts": len(cluster.hosts),
         }
         driver = stack.enter_context(
             driver_process(folder, config, module="tests.system.hosts_program")
