@@ -124,7 +124,8 @@ def test_a_receiver_has_its_blocks_copied_to_the_host_that_the_driver_names(
         if isinstance(message, FindReplicaHost)
         else None
     )
-    running = run(Quiet(shared), has_copies=True)
+    level = ReceiverLaunch.storage_level_tuple(StorageLevel.MEMORY_AND_DISK_2)
+    running = run(Quiet(shared), storage_level=level, has_copies=True)
     shared.wait_for("onStart")
     shared.receiver.store(["first"])
     (asked,) = tracker.of(FindReplicaHost)
