@@ -66,12 +66,24 @@ def host_id() -> str:
 def started(pid: int) -> str:
     """Return when a process was started, in a form to compare; empty when there is none."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            # Behind the name, which may hold blanks and brackets: field 22 of proc(5).
-            fields = file.read().rpartition(")")[2].split()
+        fields = stat_of(f"/proc/{pid}")
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def stat_of(folder: str) -> list[str]:
+    """Return the fields of a process or thread, from its state on, which is the third of proc(5).
+
+    Args:
+        folder: Its folder in ``/proc``.
+
+    Raises:
+        OSError: It has ended.
+    """
+    with open(f"{folder}/stat", encoding="utf-8", errors="replace") as file:
+        # Behind the name, which may hold blanks and brackets.
+        return file.read().rpartition(")")[2].split()
 
 
 def die_with(parent: int) -> None:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock._arguments import as_count, refused
@@ -111,19 +112,19 @@ class ContinuousOperation:
 
     def __post_init__(self) -> None:
         _check(self)
-        _milliseconds(self.epoch, "epoch")
-        _milliseconds(self.timeout, "timeout")
+        # Read once: they are asked for in each epoch.
+        _ = self.epoch_ms, self.timeout_s
         # As plain numbers, whatever counts was given.
         tasks = as_count(self.parallelism, "parallelism", "tasks", 1, _MOST_TASKS)
         object.__setattr__(self, "parallelism", tasks)
         object.__setattr__(self, "attempts", as_count(self.attempts, "attempts", "attempts", 1))
 
-    @property
+    @cached_property
     def epoch_ms(self) -> int:
         """How long an epoch is, in milliseconds."""
         return _milliseconds(self.epoch, "epoch")
 
-    @property
+    @cached_property
     def timeout_s(self) -> float:
         """How long one call may take, in seconds."""
         return _milliseconds(self.timeout, "timeout") / 1000

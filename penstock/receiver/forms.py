@@ -496,7 +496,7 @@ def _settle(durable: asyncio.Future[None], error: BaseException | None) -> None:
         else:
             durable.set_exception(error)
             if isinstance(error, ReceiverStoppedError):
-                # Whoever does not await it has nothing to do about a stop.
+                # Who does not await it has nothing to do about a stop.
                 durable.exception()
 
     # The loop has ended with the source: no one waits any more.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import mmap
 import os
-from pathlib import Path
+
+from penstock.processes import stat_of
 
 _SILENT_LOOKS = 10
 
@@ -94,8 +95,3 @@ class Silence:
         folder = f"/proc/{self._pid}/task"
         fields = {int(name): stat_of(f"{folder}/{name}") for name in os.listdir(folder)}
         return {thread: int(found[11]) + int(found[12]) for thread, found in fields.items()}
-
-
-def stat_of(folder: str) -> list[str]:
-    """Return the fields of a process or thread in /proc, from its state on (proc(5))."""
-    return Path(folder, "stat").read_text().rpartition(") ")[2].split()

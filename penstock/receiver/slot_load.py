@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.receiver.slot_board import stat_of
+from penstock.processes import stat_of
 from penstock.receiver.source_loop import SourceLoop
 from penstock.receiver.user_calls import stream_of
 

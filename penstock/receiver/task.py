@@ -20,6 +20,7 @@ from itertools import pairwise
 
 from penstock.blockstore import launch as block_server
 from penstock.errors import text_of
+from penstock.processes import stat_of
 from penstock.receiver.base import Receiver
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.launch import ReceiverLaunch
@@ -46,8 +47,7 @@ def executor_command() -> tuple[str, ...]:
     found = os.getpid()
     for _ in range(_PARENTS):
         try:
-            with open(f"/proc/{found}/stat", encoding="utf-8", errors="replace") as file:
-                found = int(file.read().rpartition(")")[2].split()[1])
+            found = int(stat_of(f"/proc/{found}")[1])
             with open(f"/proc/{found}/cmdline", encoding="utf-8", errors="replace") as file:
                 words = tuple(file.read().split("\0"))
         except OSError:

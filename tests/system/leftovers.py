@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.processes import stat_of
+
 MARK = "PENSTOCK_TEST_RUN"
 
 
@@ -49,16 +51,11 @@ def is_running(pid: int) -> bool:
 
 def state_of(pid: int) -> str:
     """Return the letter of proc(5): R runs, S waits, Z is to be reaped."""
-    return _stat_of(pid)[0]
+    return stat_of(f"/proc/{pid}")[0]
 
 
 def parent_of(pid: int) -> int:
-    return int(_stat_of(pid)[1])
-
-
-def _stat_of(pid: int) -> list[str]:
-    """Return what there is behind the name of its program."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(stat_of(f"/proc/{pid}")[1])
 
 
 def command_of(pid: int) -> str:

@@ -79,12 +79,8 @@ class ReceiverDStream(RatedDStream[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            told = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if not name.startswith("_") and hasattr(SplitDStream, name):
-                told += (
-                    ": one that several receivers share has it (numReceivers= of receiverStream)"
-                )
-            raise AttributeError(told)
+            way = "one that several receivers share has it (numReceivers= of receiverStream)"
+            raise _no_attribute(self, name, SplitDStream, way)
 
     @property
     def name(self) -> str:
@@ -206,10 +202,8 @@ class SplitDStream(DStream[T_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            told = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if not name.startswith("_") and hasattr(ReceiverDStream, name):
-                told += ": each of its receivers' streams has it, in stream.members"
-            raise AttributeError(told)
+            way = "each of its receivers' streams has it, in stream.members"
+            raise _no_attribute(self, name, ReceiverDStream, way)
 
     @property
     def name(self) -> str:
@@ -269,3 +263,10 @@ class SplitDStream(DStream[T_co]):
                 "numReceivers=... of receiverStream says how many there are"
             )
         engine.scale(self._inputs[0].stream_id, count)
+
+
+def _no_attribute(stream: object, name: str, other: type, way: str) -> AttributeError:
+    """Return what to raise for an attribute; with the way to it, if the other kind has it."""
+    told = f"{type(stream).__name__!r} object has no attribute {name!r}"
+    has_it = not name.startswith("_") and hasattr(other, name)
+    return AttributeError(f"{told}: {way}" if has_it else told)
