@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from msgspec import msgpack, structs
+from msgspec import Struct, msgpack, structs
 
 from penstock.position_changes import StandingPosition
 from penstock.receiver.splits import split_of
@@ -123,8 +123,7 @@ class AttemptLedger:
                 self.replica_hosts[copy[0]] = None
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRelease:
+class AttemptRelease(Struct, frozen=True):
     """What of one attempt may be deleted now (I4: its clean-up is in the driver log).
 
     Attributes:
@@ -606,23 +605,27 @@ class LedgerState:
         needed = {one.log for one in attempts if not one.ended or one.unreleased or one.retained}
         mates = {one.log: (one.stream_id, one.attempt) for one in attempts if not one.ended}
         for attempt in self.attempts.values():
-            done = tuple(
+            ended = attempt.ended
+            # Lists, and nothing for what is empty: there may be thousands of attempts.
+            done = [
                 key
                 for key, unreleased in attempt.segments.items()
-                if unreleased == 0 and (attempt.ended or self._is_left_behind(attempt, key[1]))
-            )
+                if unreleased == 0 and (ended or self._is_left_behind(attempt, key[1]))
+            ]
             for key in done:
                 del attempt.segments[key]
-            segments = tuple(key for key in done if key not in self.retained)
-            copies = tuple(
-                key
-                for key, unreleased in attempt.replicas.items()
-                if unreleased == 0
-                and (attempt.ended or (key != attempt.newest_replica and not attempt.numbers.gaps))
-            )
-            for copy in copies:
-                del attempt.replicas[copy]
-            is_over = attempt.ended and attempt.unreleased == 0
+            segments = tuple(key for key in done if key not in self.retained) if done else ()
+            copies: Sequence[ReplicaSegment] = ()
+            if attempt.replicas:
+                copies = [
+                    key
+                    for key, unreleased in attempt.replicas.items()
+                    if unreleased == 0
+                    and (ended or (key != attempt.newest_replica and not attempt.numbers.gaps))
+                ]
+                for copy in copies:
+                    del attempt.replicas[copy]
+            is_over = ended and attempt.unreleased == 0
             whole = is_over and not attempt.retained
             is_first = whole and not attempt.was_named
             attempt.was_named |= whole
@@ -639,11 +642,11 @@ class LedgerState:
                         attempt.stream_id,
                         attempt.attempt,
                         attempt.host,
-                        attempt.ended,
+                        ended,
                         whole,
                         block_ids,
                         segments,
-                        copies,
+                        tuple(copies),
                         tuple(attempt.replica_hosts),
                         is_first,
                         memory,
