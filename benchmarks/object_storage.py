@@ -40,7 +40,7 @@ from benchmarks.programs import recovery
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.blocks.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.tracker.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LogWriter, locate

@@ -22,7 +22,7 @@ from pathlib import Path
 _NAMES = (
     "pyarrow.compute",
     "pyspark.worker",
-    "penstock.receiver.slot",
+    "penstock.receiver.attempts.slot",
     "penstock.blockstore.dataframe",
     "penstock.streaming.kernels.fusion",
 )

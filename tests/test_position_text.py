@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.position_changes import position_as_json
-from penstock.receiver.storing import _check_position
+from penstock.receiver.blocks.storing import _check_position
 
 plain = (
     st.none()

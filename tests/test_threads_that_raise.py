@@ -775,7 +775,7 @@ def block_server_pool(heard: Heard, *_: object) -> None:
 def awaited_stores() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from penstock.receiver.forms import AwaitedStores, ReceiverContext
+    from penstock.receiver.forms.function_receivers import AwaitedStores, ReceiverContext
 
     def store(*_: object) -> None:
         raise SystemExit(SAID)
@@ -798,13 +798,15 @@ def awaited_stores() -> None:
 
 
 def storer(*arguments: Any) -> None:
-    starts_again("penstock.receiver.forms.AsyncStoring._store_in_hand", counting_async)(*arguments)
+    starts_again(
+        "penstock.receiver.forms.function_receivers.AsyncStoring._store_in_hand", counting_async
+    )(*arguments)
     awaited_stores()
 
 
 def sources(heard: Heard, once: Once, patched: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.receiver import source_loop
-    from penstock.receiver.workers import Workers
+    from penstock.receiver.threads import source_loop
+    from penstock.receiver.threads.workers import Workers
 
     def run(loop: Any) -> None:
         once()
@@ -822,7 +824,7 @@ def sources(heard: Heard, once: Once, patched: pytest.MonkeyPatch, _: Path) -> N
 
 
 def workers(heard: Heard, *others: Any) -> None:
-    from penstock.receiver.workers import Workers
+    from penstock.receiver.threads.workers import Workers
 
     Workers("test").post(broken, "named", 3)
     heard.wait_for_hook("penstock-named")
@@ -830,8 +832,8 @@ def workers(heard: Heard, *others: Any) -> None:
 
 
 def slot_process(_heard: Heard, _once: Once, patched: pytest.MonkeyPatch, folder: Path) -> None:
-    from penstock.receiver import slot
-    from penstock.receiver.slot_board import Board
+    from penstock.receiver.attempts import slot
+    from penstock.receiver.threads.slot_board import Board
     from tests.receiver.conftest import SETTINGS
     from tests.receiver.running import make_launch
 
@@ -897,24 +899,24 @@ PLACES: dict[str, Case | None] = {
     "monitor/monitor.py:SparkViews.__init__": spark_views,
     "monitor/web/server.py:WebServer.__init__": page,
     "monitor/web/server.py:_Server.process_request": page_connection,
-    "receiver/block_generator.py:BlockGenerator.__init__": attempt_ends(
-        "penstock.receiver.block_generator.BlockGenerator._tick_loop", "penstock-tick-3"
+    "receiver/blocks/block_generator.py:BlockGenerator.__init__": attempt_ends(
+        "penstock.receiver.blocks.block_generator.BlockGenerator._tick_loop", "penstock-tick-3"
     ),
-    "receiver/forms.py:ShortFormReceiver._storer": storer,
-    "receiver/intake.py:IntakeStoring.__init__": attempt_ends(
-        "penstock.receiver.intake.IntakeStoring._pass_all", "penstock-intake-3", _dropping
+    "receiver/forms/function_receivers.py:ShortFormReceiver._storer": storer,
+    "receiver/blocks/intake.py:IntakeStoring.__init__": attempt_ends(
+        "penstock.receiver.blocks.intake.IntakeStoring._pass_all", "penstock-intake-3", _dropping
     ),
-    "receiver/pipeline.py:BlockPipeline.start": attempt_ends(
-        "penstock.receiver.pipeline.BlockPipeline._push_loop", "penstock-push-3"
+    "receiver/blocks/pipeline.py:BlockPipeline.start": attempt_ends(
+        "penstock.receiver.blocks.pipeline.BlockPipeline._push_loop", "penstock-push-3"
     ),
-    "receiver/source_loop.py:SourceLoop.__init__": sources,
-    "receiver/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
-        "penstock.receiver.supervisor.ReceiverSupervisor._open", "receiver 3"
+    "receiver/threads/source_loop.py:SourceLoop.__init__": sources,
+    "receiver/attempts/supervisor.py:ReceiverSupervisor.__init__": attempt_ends(
+        "penstock.receiver.attempts.supervisor.ReceiverSupervisor._open", "receiver 3"
     ),
     "receiver/user_calls.py:UserCall.__init__": attempt_ends(
-        "penstock.receiver.threaded.ThreadedReceiver._failed", "receiver-3", failing
+        "penstock.receiver.forms.threaded.ThreadedReceiver._failed", "receiver-3", failing
     ),
-    "receiver/workers.py:Workers.post": workers,
+    "receiver/threads/workers.py:Workers.post": workers,
     "sources/_client_session.py:ClientSession.__init__": client_session,
     "sources/_http_server.py:HttpServer.__init__": attempt_ends(
         "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server

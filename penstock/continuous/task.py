@@ -34,7 +34,7 @@ from penstock.continuous.timers import NO_WATERMARK, ExpiredTimers, TimerService
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import PenstockError, encodable, typed_text
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.receiver.task import executor_id, host_name
+from penstock.receiver.attempts.task import executor_id, host_name
 from penstock.threads import OwnedThread
 from penstock.wal import WalError
 from penstock.wire import ApplicationLink, Client, WireError, WireOptions

@@ -42,7 +42,7 @@ from penstock.monitor.records import (
     last_line,
 )
 from penstock.monitor.sentence import Facts, sentence
-from penstock.receiver.discards import count_of_discards
+from penstock.receiver.blocks.discards import count_of_discards
 from penstock.tracker import EpochStatus, KeptStream
 
 EVENTS = 1_000

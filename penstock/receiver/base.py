@@ -256,7 +256,7 @@ class Receiver:
                 would have to wait raises. It is never called for data that was lost; the source
                 then sends it again.
             framing: How `data` (bytes) is cut into records: ``"newline"``, or a length prefix
-                (see `penstock.receiver.block_generator`).
+                (see `penstock.receiver.blocks.block_generator`).
 
         Returns after the data is durable (I1) if it is many records and no ``ack`` was given;
         else as soon as it is in the open block. May wait for the rate limiter and for the queue

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from penstock.errors import IllegalStateError
 
 if TYPE_CHECKING:
-    from penstock.receiver.source_loop import SourceLoop
+    from penstock.receiver.threads.source_loop import SourceLoop
 
 _STEP_S = 1.0
 

@@ -1,10 +1,10 @@
 """Sources: the receivers and streams that come with the project.
 
-A receiver here is an ordinary `penstock.receiver.Receiver`: it uses what any author of a source
-can use. What must hold for each: it reads without a buffer of its own (I7), it can be stopped
-while it waits for its source, and each way in which its source fails is a restart after the delay
-with a message of its own, never a tight loop and never a silent end. Most are a
-`penstock.receiver.threaded.ThreadedReceiver`, which sees to the stop and to what no one expected.
+A receiver here is an ordinary `penstock.receiver.Receiver`: it uses what any author of a source can
+use. What must hold for each: it reads without a buffer of its own (I7), it can be stopped while it
+waits for its source, and each way in which its source fails is a restart after the delay with a
+message of its own, never a tight loop and never a silent end. Most are a `ThreadedReceiver`
+(`penstock.receiver.forms.threaded`), which sees to the stop and to what no one expected.
 
 The socket receivers are those of `penstock.receiver`. Each other source is imported from its
 module, which needs the extra of its name only where the receiver runs; `source` makes one by its
@@ -52,7 +52,7 @@ from typing import Any
 
 from penstock._arguments import refused
 from penstock.receiver import Receiver
-from penstock.receiver.socket_receivers import (
+from penstock.receiver.forms.socket_receivers import (
     ConvertingSocketReceiver,
     RawSocketReceiver,
     SocketReceiver,

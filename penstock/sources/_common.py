@@ -23,7 +23,7 @@ from penstock.receiver import (
     RecordTooLargeError,
     WithLetters,
 )
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.sources.formats import ValueFormat
 from penstock.worker import collect_less
 

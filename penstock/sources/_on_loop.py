@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 from penstock.receiver import ReceiverContext
-from penstock.receiver.forms import run_coroutine
+from penstock.receiver.forms.function_receivers import run_coroutine
 from penstock.sources._common import SourceReceiver
 
 _DRAIN_S = 2.0

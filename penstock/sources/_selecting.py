@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import text_of
 from penstock.receiver import ReceiverContext, ReceiverStoppedError
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.sources._urls import trusting
 from penstock.wire.addresses import address_text
 

@@ -29,7 +29,7 @@ from pyarrow import types
 from penstock._arguments import refused
 from penstock.blockstore.kept_values import check_cast, check_kept, check_made
 from penstock.errors import MissingPackageError, typed_text
-from penstock.receiver.short_forms import arrow_schema
+from penstock.receiver.forms.short_forms import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -51,7 +51,7 @@ from penstock.receiver import (
     RecordTooLargeError,
 )
 from penstock.receiver.door import acknowledge_nothing
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.sources._file_content import (
     CompressedContent,
     Content,

@@ -44,7 +44,7 @@ from penstock.receiver import (
 )
 from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
-from penstock.receiver.short_forms import Schema, arrow_schema
+from penstock.receiver.forms.short_forms import Schema, arrow_schema
 from penstock.sources._common import (
     Messages,
     Reconnecting,

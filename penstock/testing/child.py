@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.receiver import Receiver, run_receiver
-from penstock.receiver.pipeline import BlockPipeline
-from penstock.receiver.tracker_client import TrackerClient
+from penstock.receiver.attempts.tracker_client import TrackerClient
+from penstock.receiver.blocks.pipeline import BlockPipeline
 from penstock.wal import LogWriter
 
 _LEFT_S = 0.2

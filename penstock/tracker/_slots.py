@@ -1,8 +1,8 @@
 """`ReceiverSlot`: several receivers in one Spark task, seen as if each had one of its own.
 
-The executor's half, and what must hold, is `penstock.receiver.slot`. A `ReceiverJob` runs an
-attempt by `ReceiverSlot.run`, as it would by a Spark job. The slot's own job runs while one of its
-receivers may have another start: it begins with the first attempt, and again with the next one
+The executor's half, and what must hold, is `penstock.receiver.attempts.slot`. A `ReceiverJob` runs
+an attempt by `ReceiverSlot.run`, as it would by a Spark job. The slot's own job runs while one of
+its receivers may have another start: it begins with the first attempt, and again with the next one
 after it has failed. Which streams share a process is kept from one job to the next. All its jobs
 are run by one thread, the only one of a slot that has a thread of the JVM, too.
 """
@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, ReceiverLaunch
-from penstock.receiver.slot import SlotLaunch, run_slot
+from penstock.receiver.attempts.slot import SlotLaunch, run_slot
 from penstock.threads import wait_for
 from penstock.tracker.cluster import Cluster, ExecutorLocation, TaskEnd, TaskLocation
 from penstock.wire import Peer

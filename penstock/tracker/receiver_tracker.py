@@ -22,7 +22,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
-from penstock.receiver.rate_status import report_interval_s
+from penstock.receiver.attempts.rate_status import report_interval_s
 from penstock.settings import Settings
 from penstock.threads import Repeated
 from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs

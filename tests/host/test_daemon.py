@@ -19,7 +19,8 @@ from pyspark import SparkConf, SparkContext
 
 def found(_):
     import importlib, sys, threading, zipimport
-    warm = [name for name in ("pyarrow.compute", "penstock.receiver.slot") if name in sys.modules]
+    warm = ["pyarrow.compute", "penstock.receiver.attempts.slot"]
+    warm = [name for name in warm if name in sys.modules]
     read = []
     zipimport._read_directory = read.append
     importlib.invalidate_caches()
@@ -44,7 +45,7 @@ def test_a_worker_has_what_receivers_import_from_its_first_moment_on_and_no_thre
     )
     assert ended.returncode == 0, ended.stderr[-5000:]
     assert json.loads(ended.stdout.splitlines()[-1]) == [
-        [["pyarrow.compute", "penstock.receiver.slot"], 1, False, []]
+        [["pyarrow.compute", "penstock.receiver.attempts.slot"], 1, False, []]
     ]
 
 

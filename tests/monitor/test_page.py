@@ -15,7 +15,7 @@ import pytest
 from penstock.monitor.web.routes import Live, Routes
 from penstock.monitor.web.server import Bounds
 from penstock.monitor.web.status import Status
-from penstock.receiver.discards import Discards
+from penstock.receiver.blocks.discards import Discards
 from penstock.wire.messages import SlowBlock
 from tests.monitor.asking import connect, get, open_access, read, serving, text
 from tests.monitor.feeding import START_MS, Program

@@ -17,7 +17,7 @@ from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.arrow_frames import compacted
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
-from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
+from penstock.receiver.blocks.assembler import BlockAssembler, RecordTooLargeError
 from penstock.wal import LogOptions, SyncPolicy
 
 BLOCK = 16 << 10

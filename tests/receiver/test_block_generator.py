@@ -28,15 +28,9 @@ from penstock.blockstore.memory import ArenaError
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver import (
-    ReceiverStoppedError,
-    WithLetters,
-    block_generator,
-    discards,
-    intake,
-    storing,
-)
-from penstock.receiver.block_generator import (
+from penstock.receiver import ReceiverStoppedError, WithLetters
+from penstock.receiver.blocks import block_generator, discards, intake, storing
+from penstock.receiver.blocks.block_generator import (
     BlockGenerator,
     BlockGeneratorOptions,
     BlockGeneratorState,
@@ -44,10 +38,10 @@ from penstock.receiver.block_generator import (
     BlocksRefusedError,
     RecordTooLargeError,
 )
+from penstock.receiver.blocks.storing import PositionError
 from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.storing import PositionError
 from penstock.testing.driver import read_back
 from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy
 from penstock.wire import FrameTooLargeError

@@ -35,7 +35,7 @@ from penstock.dead_letters import (
     sent_states,
 )
 from penstock.receiver import BlockLogs, ReceiverLaunch
-from penstock.receiver.discards import Discards
+from penstock.receiver.blocks.discards import Discards
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
 from penstock.wal import LogWriter, SyncPolicy

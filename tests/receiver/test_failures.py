@@ -14,7 +14,7 @@ import pytest
 
 from penstock.errors import IllegalStateError
 from penstock.receiver import Receiver, ReceiverContext, receiver
-from penstock.receiver.attempt_state import Failures
+from penstock.receiver.attempts.attempt_state import Failures
 from penstock.receiver.exit_report import described
 from penstock.receiver.splits import SplitPositionError
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver

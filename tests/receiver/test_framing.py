@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.receiver.framing import Frames, Framing, Lines, frame_reader
+from penstock.receiver.blocks.framing import Frames, Framing, Lines, frame_reader
 
 LIMIT = 1 << 20
 

@@ -18,8 +18,8 @@ from penstock.dead_letters import (
     sent_key,
     sent_states,
 )
-from penstock.receiver.framing import CutRecordError
-from penstock.receiver.letters_again import send_again
+from penstock.receiver.blocks.framing import CutRecordError
+from penstock.receiver.blocks.letters_again import send_again
 
 
 def write(folder: Path, *records: Any, **changes: Any) -> tuple[DeadLetterPlace, list[LetterName]]:
@@ -69,7 +69,7 @@ class Stream:
 
 
 def test_each_piece_of_many_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.receiver.letters_again._PIECE_BYTES", 8)
+    monkeypatch.setattr("penstock.receiver.blocks.letters_again._PIECE_BYTES", 8)
     records = [f"bad {number}" for number in range(7)]
     place, names = write(tmp_path, *records)
     stream = Stream()
@@ -82,7 +82,7 @@ def test_each_piece_of_many_is_stored_once(tmp_path: Path, monkeypatch: pytest.M
 def test_what_a_stream_does_not_take_was_not_sent_and_what_came_before_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.receiver.letters_again._PIECE_BYTES", 10)
+    monkeypatch.setattr("penstock.receiver.blocks.letters_again._PIECE_BYTES", 10)
     place, names = write(tmp_path, "bad 0", "bad 1", "bad 2", "bad 3")
     stream = Stream(breaks_at="bad 1")
     count, left = send_again(place, names, stream, even_sent=False)

@@ -13,9 +13,10 @@ import pytest
 from msgspec import structs
 
 from penstock.event_loop import EventLoop
-from penstock.receiver import ReceiverStoppedError, rate_status
-from penstock.receiver.block_generator import RateUsage
-from penstock.receiver.rate_status import RateStatus, report_interval_s
+from penstock.receiver import ReceiverStoppedError
+from penstock.receiver.attempts import rate_status
+from penstock.receiver.attempts.rate_status import RateStatus, report_interval_s
+from penstock.receiver.blocks.block_generator import RateUsage
 from penstock.wire.messages import (
     Message,
     PipeReading,

@@ -25,7 +25,7 @@ from penstock.receiver import (
     as_receiver,
     receiver,
 )
-from penstock.receiver.short_forms import arrow_schema
+from penstock.receiver.forms.short_forms import arrow_schema
 from penstock.testing import run_receiver
 from penstock.wire.messages import (
     AddBlock,
@@ -497,7 +497,7 @@ def test_a_generator_that_waits_for_its_stop_ends_at_once(
 def test_a_generator_blocked_for_ever_does_not_hang_the_stop_and_is_named(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.receiver.threaded.ThreadedReceiver.STOP_BOUND_S", 0.2)
+    monkeypatch.setattr("penstock.receiver.forms.threaded.ThreadedReceiver.STOP_BOUND_S", 0.2)
 
     def blocked() -> Iterator[str]:
         yield "up"
@@ -775,8 +775,8 @@ class Deaf:
 def test_a_run_that_does_not_end_is_named_with_its_line_while_it_is_waited_for(
     run: Run, tracker: Tracker, shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.receiver.threaded.ThreadedReceiver.STOP_BOUND_S", 0.2)
-    monkeypatch.setattr("penstock.receiver.threaded.TELL_S", 0.1)
+    monkeypatch.setattr("penstock.receiver.forms.threaded.ThreadedReceiver.STOP_BOUND_S", 0.2)
+    monkeypatch.setattr("penstock.receiver.forms.threaded.TELL_S", 0.1)
     running = run(Deaf(shared))
     tracker.wait_for_records(1)
     tracker.send(StopReceiver())

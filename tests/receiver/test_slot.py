@@ -20,11 +20,12 @@ import msgspec
 import pytest
 from pyspark import StorageLevel
 
-from penstock.receiver import ReceiverLaunch, task
+from penstock.receiver import ReceiverLaunch
+from penstock.receiver.attempts import task
+from penstock.receiver.attempts.slot import SlotLaunch, _how, _SlotProcess, run_slot
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver.slot import SlotLaunch, _how, _SlotProcess, run_slot
-from penstock.receiver.slot_board import Board
-from penstock.receiver.workers import Wake
+from penstock.receiver.threads.slot_board import Board
+from penstock.receiver.threads.workers import Wake
 from penstock.testing.driver import read_back
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
@@ -46,7 +47,7 @@ from tests.system.leftovers import await_that, is_running
 MODULE = """
 import asyncio, os, signal, threading, time
 from penstock.receiver import Receiver, as_receiver, receiver
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
 
 class Plain(Receiver):
     def onStart(self): pass
@@ -244,7 +245,7 @@ class Slot:
         (folder / "launch").write_bytes(pickle.dumps(launch))
         script = (
             "import pathlib, pickle, sys\n"
-            "from penstock.receiver import slot, slot_load, task\n"
+            "from penstock.receiver.attempts import slot, slot_load, task\n"
             "task.start_block_server = lambda launch: None\n"
             "task.receiver_steps.__kwdefaults__['ensure_block_server'] = lambda launch: None\n"
             "slot._SHORT_LIFE_S = slot._LEFT_S = 0.2\n"
@@ -307,7 +308,7 @@ def slot(tracker: SlotTracker, tmp_path: Path) -> Iterator[MakeSlot]:
 def test_a_worker_that_has_used_object_storage_forks_no_receivers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.receiver.slot.has_used_objects", lambda: True)
+    monkeypatch.setattr("penstock.receiver.attempts.slot.has_used_objects", lambda: True)
     # One that is no reason to give a receiver up, however often it comes.
     with pytest.raises(ReceiverFailedError, match="the receivers start in another worker"):
         run_slot(SlotLaunch(0, "task", {}, [(0,)]))
@@ -453,8 +454,8 @@ def test_an_attempt_that_hangs_at_its_end_is_given_up_and_told_once(
         assert goes_on.wait(WAIT_S)
         return iter(())
 
-    monkeypatch.setattr("penstock.receiver.workers._IDLE_S", 0.1)
-    monkeypatch.setattr("penstock.receiver.slot.receiver_steps", run)
+    monkeypatch.setattr("penstock.receiver.threads.workers._IDLE_S", 0.1)
+    monkeypatch.setattr("penstock.receiver.attempts.slot.receiver_steps", run)
     monkeypatch.setattr(process, "_tell_end", told.put)
     process._start(3, "a")
     assert begun.wait(WAIT_S)

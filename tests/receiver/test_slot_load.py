@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.receiver.slot_board import _SILENT_LOOKS, Board, Silence
-from penstock.receiver.slot_load import SlotLoad
-from penstock.receiver.source_loop import SourceLoop
-from penstock.receiver.workers import Workers
+from penstock.receiver.attempts.slot_load import SlotLoad
+from penstock.receiver.threads.slot_board import _SILENT_LOOKS, Board, Silence
+from penstock.receiver.threads.source_loop import SourceLoop
+from penstock.receiver.threads.workers import Workers
 from penstock.testing.driver import read_back
 from penstock.wire.messages import DeregisterReceiver, RegisterReceiver, RegisterSlot
 from tests.receiver.test_slot import (  # noqa: F401 - its fixtures
@@ -211,9 +211,9 @@ def test_who_took_more_than_its_part_leaves_and_what_came_before_is_over_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sources, now_s = SourceLoop("test", Workers("test")), itertools.count()
-    monkeypatch.setattr("penstock.receiver.slot_load._own_bytes", lambda: 0)
+    monkeypatch.setattr("penstock.receiver.attempts.slot_load._own_bytes", lambda: 0)
     clock = SimpleNamespace(monotonic=lambda: next(now_s))
-    monkeypatch.setattr("penstock.receiver.slot_load.time", clock)
+    monkeypatch.setattr("penstock.receiver.attempts.slot_load.time", clock)
     load = SlotLoad(sources, 1 << 30)
 
     def look(**took_s: float) -> tuple[int, str] | None:
@@ -242,7 +242,9 @@ def test_who_is_alone_stays_however_large_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sizes = iter([90, 200, 210, 211, 212, 263, 277, 400, 500])
-    monkeypatch.setattr("penstock.receiver.slot_load._own_bytes", lambda: next(sizes) << 20)
+    monkeypatch.setattr(
+        "penstock.receiver.attempts.slot_load._own_bytes", lambda: next(sizes) << 20
+    )
     monkeypatch.setattr("resource.getrlimit", lambda which: (200 << 20, 200 << 20))
     load = SlotLoad(SourceLoop("test", Workers("test")), 1 << 30)
     # Half of the system's limit is less. From 200 it has to grow by a twentieth, then by a quarter.

@@ -17,15 +17,15 @@ from typing import Any
 import pytest
 
 from penstock.receiver import Receiver, ReceiverContext
-from penstock.receiver.shared_threads import SharedThreads
-from penstock.receiver.source_loop import (
+from penstock.receiver.threads.shared_threads import SharedThreads
+from penstock.receiver.threads.source_loop import (
     RunningSource,
     SourceLoop,
     cancel_the_rest,
     running_stream,
 )
+from penstock.receiver.threads.workers import Lane, Workers
 from penstock.receiver.user_calls import mark, mark_new_threads, stream_of
-from penstock.receiver.workers import Lane, Workers
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
     Message,
@@ -586,7 +586,7 @@ def test_a_source_has_ended_whatever_it_has_set(loop: SourceLoop) -> None:
 def test_calls_of_a_lane_are_in_order_and_its_thread_is_for_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.receiver.workers._IDLE_S", 0.1)
+    monkeypatch.setattr("penstock.receiver.threads.workers._IDLE_S", 0.1)
     workers = Workers("test")
     done: list[int] = []
     lane, other = Lane(workers, "one", 1), Lane(workers, "two", 2)

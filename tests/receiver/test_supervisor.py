@@ -22,11 +22,11 @@ from penstock.receiver import (
     ReceiverLaunch,
     SupervisorState,
 )
-from penstock.receiver import launch as launch_module
-from penstock.receiver import supervisor as supervisor_module
-from penstock.receiver.attempt_state import AttemptState, Bounds, RestartRequest
+from penstock.receiver.attempts import launch as launch_module
+from penstock.receiver.attempts import supervisor as supervisor_module
+from penstock.receiver.attempts.attempt_state import AttemptState, Bounds, RestartRequest
 from penstock.receiver.exit_report import TEXT_LIMIT, ExitReport, error_text
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.wal import LogFullError
 from penstock.wire import Client, FrameTooLargeError
 from penstock.wire.messages import (

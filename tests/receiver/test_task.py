@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.receiver import BlockLogs, ExitKind, ReceiverFailedError, ReceiverLaunch
-from penstock.receiver.task import executor_id, host_name, start_block_server
+from penstock.receiver.attempts.task import executor_id, host_name, start_block_server
 from penstock.wire import ApplicationLink
 from penstock.wire.messages import (
     DeregisterReceiver,
@@ -342,8 +342,9 @@ def test_a_process_ends_though_its_receiver_keeps_the_interpreter_for_itself(
     """As C code can; then no thread of ours runs any more."""
     (tmp_path / "stuck.py").write_text(
         "import ctypes, sys\n"
-        "from penstock.receiver import Receiver, supervisor, task\n"
-        "from penstock.receiver.attempt_state import Bounds\n"
+        "from penstock.receiver import Receiver\n"
+        "from penstock.receiver.attempts import supervisor, task\n"
+        "from penstock.receiver.attempts.attempt_state import Bounds\n"
         "task.LOOK_S, task._LAST_RESORT_S = 0.05, 0.5\n"
         "supervisor.Bounds = lambda **changed: Bounds(0.5, 0.5, 0.5, 0.1, 0.1)\n"
         "sys.setswitchinterval(0.0001)\n"
@@ -431,7 +432,7 @@ def test_an_executor_that_the_driver_did_not_know_yet_is_on_its_own_host() -> No
 
 def test_the_command_of_an_executor_is_found_above_its_workers() -> None:
     # A shell in place of the JVM; its child is the daemon, whose child is the worker.
-    code = "from penstock.receiver.task import *; print(executor_id(), host_name('9', {}))"
+    code = "from penstock.receiver.attempts.task import *; print(executor_id(), host_name('9', {}))"
     daemon = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]], check=True)"
     done = subprocess.run(
         [

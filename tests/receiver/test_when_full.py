@@ -23,10 +23,10 @@ from penstock.receiver import (
     policy_of,
     receiver,
 )
-from penstock.receiver.assembler import RecordPickleError
+from penstock.receiver.blocks.assembler import RecordPickleError
+from penstock.receiver.blocks.intake import Call, Intake, IntakeStoring
+from penstock.receiver.blocks.spill import Spill
 from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
-from penstock.receiver.intake import Call, Intake, IntakeStoring
-from penstock.receiver.spill import Spill
 from penstock.settings import Settings
 from penstock.sources.kafka import KafkaReceiver
 from penstock.sources.sqs import SqsReceiver

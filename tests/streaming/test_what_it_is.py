@@ -10,7 +10,7 @@ import pytest
 
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.receiver import ReceiverContext, receiver
-from penstock.receiver.short_forms import as_receiver
+from penstock.receiver.forms.short_forms import as_receiver
 from penstock.streaming import StreamingContext
 from tests.bounds import HANG_S
 

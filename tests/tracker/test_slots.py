@@ -13,7 +13,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from penstock.receiver import as_receiver, receiver
-from penstock.receiver.slot import SlotLaunch
+from penstock.receiver.attempts.slot import SlotLaunch
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, TrackerState
 from penstock.tracker._slots import share_of, slots_of

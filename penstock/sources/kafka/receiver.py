@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import ReceiverContext, RecordTooLargeError
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.receiver.validation import InvalidRecordError
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import DriverClient

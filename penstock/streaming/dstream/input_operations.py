@@ -157,7 +157,7 @@ class InputOperations(ABC):
         storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
     ) -> ReceiverDStream[str]:
         r"""Return the lines that a TCP server sends: UTF-8 text, each line ended by ``\n``."""
-        from penstock.receiver.socket_receivers import SocketReceiver
+        from penstock.receiver.forms.socket_receivers import SocketReceiver
 
         return self.receiverStream(SocketReceiver(hostname, port, storageLevel))
 
@@ -177,7 +177,7 @@ class InputOperations(ABC):
                 from it; yields records until the file ends.
             storageLevel: Which copies of a block must exist; a level or its name.
         """
-        from penstock.receiver.socket_receivers import ConvertingSocketReceiver
+        from penstock.receiver.forms.socket_receivers import ConvertingSocketReceiver
 
         return self.receiverStream(
             ConvertingSocketReceiver(hostname, port, converter, storageLevel)
@@ -195,7 +195,7 @@ class InputOperations(ABC):
         `spark.streaming.raw.maxBlockSizeBytes`, or of negative length, ends the connection; one
         that is larger than a block (`spark.penstock.block.maxSize`) is dropped and reported.
         """
-        from penstock.receiver.socket_receivers import RawSocketReceiver
+        from penstock.receiver.forms.socket_receivers import RawSocketReceiver
 
         limit = self._settings_of(_RAW_KEYS).raw_max_frame_bytes
         return self.receiverStream(RawSocketReceiver(hostname, port, storageLevel, limit))

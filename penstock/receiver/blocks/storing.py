@@ -27,13 +27,13 @@ from penstock.blockstore.builder import WITHOUT_OFFSETS
 from penstock.clock import WaitClock
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.position_changes import PositionChanges, encoded_position
-from penstock.receiver.assembler import (
+from penstock.receiver.blocks.assembler import (
     LARGE_RECORD,
     BlockAssembler,
     RecordTooLargeError,
     row_of,
 )
-from penstock.receiver.bulk import (
+from penstock.receiver.blocks.bulk import (
     BULK,
     FramesPiece,
     LinesPiece,
@@ -44,7 +44,15 @@ from penstock.receiver.bulk import (
     pieces_of,
     reader_of,
 )
-from penstock.receiver.discards import Discards
+from penstock.receiver.blocks.discards import Discards
+from penstock.receiver.blocks.framing import (
+    CutRecordError,
+    FrameReader,
+    Framing,
+    Lines,
+    frame_reader,
+)
+from penstock.receiver.blocks.pipeline import BlockNotStoredError, BlockPipeline
 from penstock.receiver.door import (
     DoorState,
     ReceiverStoppedError,
@@ -52,8 +60,6 @@ from penstock.receiver.door import (
     acknowledge_nothing,
     withdraw,
 )
-from penstock.receiver.framing import CutRecordError, FrameReader, Framing, Lines, frame_reader
-from penstock.receiver.pipeline import BlockNotStoredError, BlockPipeline
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.splits import position_of_splits
 from penstock.receiver.validation import InvalidRecordError, Validation

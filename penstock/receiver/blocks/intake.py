@@ -45,11 +45,18 @@ from penstock.blockstore import BlockKind
 from penstock.blockstore.record_pickles import pickle_record
 from penstock.dead_letters import PickledRecord
 from penstock.errors import PenstockError, SettingError
-from penstock.receiver.assembler import RecordPickleError
-from penstock.receiver.bulk import BULK, FramesPiece, LinesPiece, Piece, WithLetters, reader_of
+from penstock.receiver.blocks.assembler import RecordPickleError
+from penstock.receiver.blocks.bulk import (
+    BULK,
+    FramesPiece,
+    LinesPiece,
+    Piece,
+    WithLetters,
+    reader_of,
+)
+from penstock.receiver.blocks.spill import Spill
+from penstock.receiver.blocks.storing import MAY_PASS, Letter, Storing
 from penstock.receiver.door import ReceiverStoppedError, StoreDoor, acknowledge_nothing
-from penstock.receiver.spill import Spill
-from penstock.receiver.storing import MAY_PASS, Letter, Storing
 from penstock.threads import OwnedThread
 
 WHEN_FULL = "spark.penstock.receiver.whenFull"

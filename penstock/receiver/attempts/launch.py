@@ -17,14 +17,14 @@ from penstock.blockstore.replicator import CopyHosts, FindReplicaHost, Replicato
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
 from penstock.processes import ProcessIdentity
+from penstock.receiver.attempts.rate_status import REPORT_INTERVAL_S
 from penstock.receiver.base import Receiver
-from penstock.receiver.block_generator import BlockGenerator, BlockGeneratorOptions
-from penstock.receiver.intake import WhenFull, dropping_refused
+from penstock.receiver.blocks.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.blocks.intake import WhenFull, dropping_refused
+from penstock.receiver.blocks.spill import Spill
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.rate_status import REPORT_INTERVAL_S
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
-from penstock.receiver.shared_threads import SharedThreads
-from penstock.receiver.spill import Spill
+from penstock.receiver.threads.shared_threads import SharedThreads
 from penstock.settings import Settings
 from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink, WireOptions

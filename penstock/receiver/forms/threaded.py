@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.exit_report import described
-from penstock.receiver.source_loop import RunningSource
+from penstock.receiver.threads.source_loop import RunningSource
 from penstock.receiver.user_calls import UserCall
 
 TELL_S = 5.0

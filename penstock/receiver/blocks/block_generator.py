@@ -74,22 +74,22 @@ from penstock.blockstore import BlockStore, SealedBlock
 from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 from penstock.errors import IllegalStateError
-from penstock.receiver.assembler import BlockAssembler, RecordTooLargeError
-from penstock.receiver.discards import Discards
-from penstock.receiver.door import (
-    ReceiverStoppedError,
-    StoreDoor,
-)
-from penstock.receiver.intake import Intake, IntakeStoring, WhenFull
-from penstock.receiver.pipeline import (
+from penstock.receiver.blocks.assembler import BlockAssembler, RecordTooLargeError
+from penstock.receiver.blocks.discards import Discards
+from penstock.receiver.blocks.intake import Intake, IntakeStoring, WhenFull
+from penstock.receiver.blocks.pipeline import (
     IDLE_S,
     BlockNotStoredError,
     BlockPipeline,
     BlocksRefusedError,
 )
+from penstock.receiver.blocks.spill import Spill
+from penstock.receiver.blocks.storing import MAY_PASS, Storing
+from penstock.receiver.door import (
+    ReceiverStoppedError,
+    StoreDoor,
+)
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.spill import Spill
-from penstock.receiver.storing import MAY_PASS, Storing
 from penstock.receiver.user_calls import UserCall
 from penstock.receiver.validation import Validation
 from penstock.threads import OwnedThread

@@ -12,8 +12,10 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_host, as_port, refused
 from penstock.errors import PenstockError, typed_text
-from penstock.receiver import Framing, ReceiverContext, ReceiverStoppedError
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.base import ReceiverContext
+from penstock.receiver.blocks.framing import Framing
+from penstock.receiver.door import ReceiverStoppedError
+from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.wire.addresses import address_text, bare_host
 
 CONNECT_TIMEOUT_S = 10.0

@@ -20,9 +20,9 @@ from penstock.dead_letters import (
     sent_key,
 )
 from penstock.errors import PenstockError, typed_text
-from penstock.receiver.assembler import RecordPickleError
+from penstock.receiver.blocks.assembler import RecordPickleError
+from penstock.receiver.blocks.framing import CutRecordError
 from penstock.receiver.door import acknowledge_nothing
-from penstock.receiver.framing import CutRecordError
 from penstock.wal import LogFolderInUseError
 
 _PIECE_BYTES = 4 << 20

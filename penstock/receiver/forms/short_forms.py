@@ -22,8 +22,8 @@ from pyspark import StorageLevel
 from penstock._arguments import as_storage_level, check_flag, check_share, refused
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver
-from penstock.receiver.forms import FunctionReceiver, RunReceiver
-from penstock.receiver.intake import check_policy
+from penstock.receiver.blocks.intake import check_policy
+from penstock.receiver.forms.function_receivers import FunctionReceiver, RunReceiver
 from penstock.receiver.splits import check_splits
 from penstock.receiver.validation import check_validate
 

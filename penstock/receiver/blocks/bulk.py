@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock._arguments import refused
 from penstock.blockstore import BlockKind
 from penstock.blockstore.lines import line_ends
-from penstock.receiver.assembler import MAX_LEASE, BlockAssembler
+from penstock.receiver.blocks.assembler import MAX_LEASE, BlockAssembler
 
 MANY = (list, pa.RecordBatch, pa.Table)
 """What holds many records."""

@@ -28,9 +28,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from penstock.receiver.slot_board import Board
+from penstock.receiver.threads.slot_board import Board
+from penstock.receiver.threads.workers import Lane, Workers
 from penstock.receiver.user_calls import mark, standing, stream_of
-from penstock.receiver.workers import Lane, Workers
 from penstock.threads import OwnedThread
 
 _BLOCKED_LOOKS = 5

@@ -17,30 +17,30 @@ from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import DeadLetterBudgetError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.event_loop import EventLoop
-from penstock.receiver.attempt_state import (
+from penstock.receiver.attempts.attempt_state import (
     AttemptState,
     Bounds,
     Failures,
     RestartRequest,
     SupervisorState,
 )
+from penstock.receiver.attempts.launch import ReceiverLaunch
+from penstock.receiver.attempts.rate_status import RateStatus
+from penstock.receiver.attempts.tracker_client import TrackerClient
 from penstock.receiver.base import NOT_ATTACHED, ForeignPositionError, Receiver
-from penstock.receiver.block_generator import (
+from penstock.receiver.blocks.block_generator import (
     BlockGenerator,
     BlockNotStoredError,
     BlocksRefusedError,
     RateUsage,
 )
+from penstock.receiver.blocks.letters_again import StoringAgain, send_again
+from penstock.receiver.blocks.pipeline import CALLBACK_S
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
-from penstock.receiver.launch import ReceiverLaunch
-from penstock.receiver.letters_again import StoringAgain, send_again
 from penstock.receiver.listening import reachable
-from penstock.receiver.pipeline import CALLBACK_S
-from penstock.receiver.rate_status import RateStatus
-from penstock.receiver.tracker_client import TrackerClient
+from penstock.receiver.threads.workers import Wake
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours, threads_of
-from penstock.receiver.workers import Wake
 from penstock.threads import OwnedThread
 from penstock.wal import LogFullError, is_on_objects
 from penstock.wire import WireError

@@ -14,7 +14,7 @@ What must hold
   own, whose mates it cannot disturb there; and so does one whose coroutine does not end.
 * One that holds the event loop of the async sources, or all of the process, while others need it
   ends the process, as if it had done so itself.
-* One that burns CPU or lets the process grow (`penstock.receiver.slot_load`) is stopped, and starts
+* One that burns CPU or lets the process grow (`slot_load`) is stopped, and starts
   again in a process of its own; its mates go on. If what it leaves behind goes on like that, the
   process ends.
 * No process outlives the Spark task: the system kills it with the task's own process, or it ends
@@ -30,9 +30,9 @@ to start, runs each by `receiver_steps` and says how it ended. The driver's half
 `penstock.tracker._slots`, behind which nothing knows that receivers share a task.
 
 A receiver has one thread of ours there, which moves its blocks (``one_thread`` of
-`penstock.receiver.block_generator`). The rest are for all receivers of the process
-(`penstock.receiver.shared_threads`): one for the code of async sources, and those for what waits,
-of which a supervisor has one while it starts, stops or restarts its receiver.
+`penstock.receiver.blocks.block_generator`). The rest are for all receivers of the process
+(`penstock.receiver.threads`): one for the code of async sources, and those for what waits, of which
+a supervisor has one while it starts, stops or restarts its receiver.
 
 Life of a slot process: forked with its streams → registered, with what the process before it died
 of, whose attempts fail by that → attempts, one at a time for each stream → told to end when none of
@@ -62,16 +62,16 @@ from functools import partial
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
 from penstock.processes import die_with
+from penstock.receiver.attempts.launch import ReceiverLaunch
+from penstock.receiver.attempts.slot_load import SlotLoad
+from penstock.receiver.attempts.supervisor import ReceiverSupervisor
+from penstock.receiver.attempts.task import LOOK_S, receiver_steps
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver.launch import ReceiverLaunch
-from penstock.receiver.shared_threads import SharedThreads
-from penstock.receiver.slot_board import Board, Silence
-from penstock.receiver.slot_load import SlotLoad
-from penstock.receiver.source_loop import running_stream
-from penstock.receiver.supervisor import ReceiverSupervisor
-from penstock.receiver.task import LOOK_S, receiver_steps
+from penstock.receiver.threads.shared_threads import SharedThreads
+from penstock.receiver.threads.slot_board import Board, Silence
+from penstock.receiver.threads.source_loop import running_stream
+from penstock.receiver.threads.workers import Wake, run_steps
 from penstock.receiver.user_calls import is_ours, mark_new_threads, stream_of
-from penstock.receiver.workers import Wake, run_steps
 from penstock.wal import has_used_objects, is_on_hdfs
 from penstock.wire import AskTimeoutError, Client, WireError
 from penstock.wire.messages import (

@@ -9,10 +9,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError, SettingError
+from penstock.receiver.blocks.storing import PositionError, PositionTypeError
 from penstock.receiver.exit_report import ExitReport
 from penstock.receiver.splits import SplitPositionError
-from penstock.receiver.storing import PositionError, PositionTypeError
-from penstock.receiver.workers import Wake
+from penstock.receiver.threads.workers import Wake
 from penstock.wire.messages import Message
 
 

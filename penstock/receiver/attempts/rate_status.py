@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from penstock.event_loop import EventLoop
-from penstock.receiver.block_generator import BlockGenerator, RateUsage
+from penstock.receiver.blocks.block_generator import BlockGenerator, RateUsage
 
 REPORT_INTERVAL_S = 0.25
 """How often the driver is told how the rate is used, if that has changed. A budget that several

@@ -1,7 +1,7 @@
 """What the short forms of a receiver become: one thread each, and its context.
 
 Functions whose results are stored, and classes with ``run``; coroutines and async generators among
-them run on an event loop, their own or one for all (`penstock.receiver.source_loop`).
+them run on an event loop, their own or one for all (`penstock.receiver.threads.source_loop`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.receiver.assembler import RecordPickleError
 from penstock.receiver.base import Receiver, ReceiverContext
-from penstock.receiver.bulk import MANY, WithLetters
+from penstock.receiver.blocks.assembler import RecordPickleError
+from penstock.receiver.blocks.bulk import MANY, WithLetters
 from penstock.receiver.door import ReceiverStoppedError, acknowledge_nothing
 from penstock.receiver.exit_report import described
-from penstock.receiver.source_loop import cancel_the_rest
-from penstock.receiver.threaded import ThreadedReceiver
+from penstock.receiver.forms.threaded import ThreadedReceiver
+from penstock.receiver.threads.source_loop import cancel_the_rest
 
 
 class ShortFormReceiver(ThreadedReceiver):

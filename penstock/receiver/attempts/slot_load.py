@@ -4,7 +4,7 @@ What must hold
 --------------
 
 * A receiver that burns CPU or lets the process grow is found, and moves to a process of its own in
-  the ways that `penstock.receiver.slot` has. One that is alone stays.
+  the ways that `slot` has. One that is alone stays.
 * What was used counts, and no time: a machine that stood still is no receiver's doing.
 * It costs one look a second, of the thread that looks already.
 
@@ -31,7 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.processes import stat_of
-from penstock.receiver.source_loop import SourceLoop
+from penstock.receiver.threads.source_loop import SourceLoop
 from penstock.receiver.user_calls import stream_of
 
 _log = logging.getLogger("penstock.receiver")

@@ -21,13 +21,13 @@ from itertools import pairwise
 from penstock.blockstore import launch as block_server
 from penstock.errors import text_of
 from penstock.processes import stat_of
+from penstock.receiver.attempts.launch import ReceiverLaunch
+from penstock.receiver.attempts.supervisor import ReceiverSupervisor
+from penstock.receiver.attempts.tracker_client import TrackerClient
 from penstock.receiver.base import Receiver
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
-from penstock.receiver.launch import ReceiverLaunch
-from penstock.receiver.supervisor import ReceiverSupervisor
-from penstock.receiver.tracker_client import TrackerClient
+from penstock.receiver.threads.workers import Wake
 from penstock.receiver.user_calls import UncaughtErrors
-from penstock.receiver.workers import Wake
 from penstock.wire.messages import RegisterReceiver
 
 LOCAL_EXECUTOR = "driver"
@@ -185,7 +185,7 @@ def receiver_steps(
     watch: Callable[[ReceiverSupervisor], None],
     ensure_block_server: Callable[[ReceiverLaunch], None] = start_block_server,
 ) -> Iterator[Wake]:
-    """Do the same in steps, for `penstock.receiver.workers.run_steps`.
+    """Do the same in steps, for `penstock.receiver.threads.workers.run_steps`.
 
     Args:
         launch: What to run.
