@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.machine import describe
 from penstock.tracker import ExecutorLocation, ReceivedBlockTracker
-from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
+from penstock.tracker.receivers.receiver_scheduling_policy import ReceiverSchedulingPolicy
 from penstock.wal import LogOptions, SyncPolicy
 from penstock.wire.messages import AddBlock, MemoryPlace, ReceivedBlockInfo, SegmentPlace
 

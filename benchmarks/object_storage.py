@@ -42,7 +42,7 @@ from penstock.blockstore.process_log import ProcessLogs
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.receiver.blocks.block_generator import BlockGenerator, BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LogWriter, locate
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.services.versitygw import VersityServer, make_server

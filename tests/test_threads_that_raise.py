@@ -260,10 +260,10 @@ def spark_views(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Pa
 def splits(
     heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, folder: Path, *_: object
 ) -> None:
-    from penstock.tracker import _splits
+    from penstock.tracker.receivers import splits as module
     from tests.tracker.test_splits import OFTEN, Shared, sharing
 
-    monkeypatch.setattr(_splits.SplitStream, "_move", once)
+    monkeypatch.setattr(module.SplitStream, "_move", once)
     with sharing(folder, Shared("a"), 1, 1, settings=OFTEN):
         once.wait_for_second()
         heard.wait_for_log()
@@ -486,7 +486,7 @@ def additions(heard: Heard, once: Once, *_: object) -> None:
 
 
 def cluster(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.tracker._receiver_jobs import ReceiverJob
+    from penstock.tracker.receivers.jobs import ReceiverJob
 
     told: Any = SimpleNamespace(
         next_launch=broken, job_thread_died=lambda stream_id, error: heard.tell(error)
@@ -500,7 +500,7 @@ def cluster(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) 
 
 
 def job_of_a_slot(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.tracker._receiver_jobs import ReceiverJob
+    from penstock.tracker.receivers.jobs import ReceiverJob
 
     told: Any = SimpleNamespace(
         next_launch=broken, job_thread_died=lambda stream_id, error: heard.tell(error)
@@ -948,9 +948,9 @@ PLACES: dict[str, Case | None] = {
     "testing/sinks.py:_Process._step": None,
     "threads.py:Repeated.__init__": repeated,
     "tracker/_endpoint.py:BatchedAdditions.__init__": additions,
-    "tracker/_receiver_jobs.py:ReceiverJob.__init__": job_of_a_slot,
-    "tracker/_splits.py:SplitStream.__init__": splits,
-    "tracker/_splits.py:SplitStream._ask": splits_call,
+    "tracker/receivers/jobs.py:ReceiverJob.__init__": job_of_a_slot,
+    "tracker/receivers/splits.py:SplitStream.__init__": splits,
+    "tracker/receivers/splits.py:SplitStream._ask": splits_call,
     "tracker/cluster.py:SparkCluster.thread": cluster,
     "blockstore/_readahead.py:_read": None,
     "tracker/receiver_tracker.py:ReceiverTracker.__init__": leaving,

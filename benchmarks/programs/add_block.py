@@ -19,7 +19,7 @@ import uuid
 
 from benchmarks.programs._program import tell
 from penstock.tracker._endpoint import TrackerEndpoint
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wire import ApplicationLink, Client, WireOptions
 from penstock.wire.messages import (
     AddBlock,

@@ -12,7 +12,7 @@ import uuid
 
 from benchmarks.programs._program import tell
 from benchmarks.programs.add_block import block
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wire.messages import AddBlock, Ok
 
 STREAMS = 4

@@ -1,7 +1,8 @@
 """Splits: the parts of a source that several receivers of one stream share.
 
 A receiver that declares `splits` is asked for their names in the driver, and each of the stream's
-receivers is given some. Who has which is the driver's to say: see `penstock.tracker._splits`.
+receivers is given some. Who has which is the driver's to say: see
+`penstock.tracker.receivers.splits`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from penstock._arguments import refused
 from penstock.host.spark_end import run_bounded, stop_bounded
 from penstock.sql._query_rates import batch_of
 from penstock.tracker import KeptStream
-from penstock.tracker.places import CONTINUOUS
+from penstock.tracker.ledger.places import CONTINUOUS
 
 _TOO_LATE = "Python worker failed to connect back"
 """What Spark says of a Python process that did not begin within its ten seconds."""

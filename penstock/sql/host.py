@@ -64,7 +64,7 @@ from penstock.tracker import (
     Places,
     Retention,
 )
-from penstock.tracker.places import CONTINUOUS
+from penstock.tracker.ledger.places import CONTINUOUS
 
 if TYPE_CHECKING:
     from typing import Self

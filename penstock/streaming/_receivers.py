@@ -47,7 +47,7 @@ from penstock.tracker import (
     Retention,
     SharedSource,
 )
-from penstock.tracker.places import CONTINUOUS
+from penstock.tracker.ledger.places import CONTINUOUS
 from penstock.wire.messages import (
     BlockTrace,
     ReceivedBlockInfo,

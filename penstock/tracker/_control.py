@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.tracker._block_deletion import DiskRoom
-from penstock.tracker._receivers import Receivers
-from penstock.tracker._replica_hosts import ReplicaHosts
-from penstock.tracker._slots import ReceiverSlot
 from penstock.tracker.errors import LedgerError, LedgerLostError
-from penstock.tracker.received_block_tracker import AttemptRegistration, ReceivedBlockTracker
-from penstock.tracker.receiver_tracking_info import Listeners, ReceiverState
+from penstock.tracker.hosts.block_deletion import DiskRoom
+from penstock.tracker.hosts.replica_hosts import ReplicaHosts
+from penstock.tracker.ledger.received_block_tracker import AttemptRegistration, ReceivedBlockTracker
+from penstock.tracker.receivers.receiver_tracking_info import Listeners, ReceiverState
+from penstock.tracker.receivers.registry import Receivers
+from penstock.tracker.receivers.slots import ReceiverSlot
 from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.addresses import address_text

@@ -23,10 +23,10 @@ from typing import Generic, TypeVar
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.event_loop import EventLoop
 from penstock.threads import OwnedThread
-from penstock.tracker._continuous import CONTINUOUS_MESSAGES, ContinuousStreams
 from penstock.tracker._control import Control
-from penstock.tracker._place_service import PLACE_MESSAGES, PlaceService
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.consumers.continuous_streams import CONTINUOUS_MESSAGES, ContinuousStreams
+from penstock.tracker.consumers.place_service import PLACE_MESSAGES, PlaceService
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import Company
 from penstock.wire import ApplicationLink, Peer, PendingReply, Reply, Server, WireOptions
 from penstock.wire.messages import (

@@ -25,37 +25,37 @@ from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePla
 from penstock.receiver.attempts.rate_status import report_interval_s
 from penstock.settings import Settings
 from penstock.threads import Repeated
-from penstock.tracker._block_deletion import BlockDeletion, DiskRoom, SharedLogs
-from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._continuous import (
+from penstock.tracker._control import Control
+from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
+from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation
+from penstock.tracker.consumers.continuous_streams import (
     ContinuousStream,
     ContinuousStreams,
     TaskSurroundings,
     remove_states,
 )
-from penstock.tracker._control import Control
-from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
-from penstock.tracker._epochs import EpochStatus
-from penstock.tracker._place_service import KeptStreamSettings, PlaceService
-from penstock.tracker._receiver_jobs import ReceiverJob, ReceiverStarts, RestartBackoff
-from penstock.tracker._receivers import Receivers
-from penstock.tracker._replica_hosts import ReplicaHosts
-from penstock.tracker._slots import ReceiverSlot, share_of, slots_of
-from penstock.tracker._splits import SharedSource, SplitStream
-from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation
+from penstock.tracker.consumers.epochs import EpochStatus
+from penstock.tracker.consumers.place_service import KeptStreamSettings, PlaceService
 from penstock.tracker.errors import (
     LedgerWriteError,
     ReceiverPickleError,
 )
-from penstock.tracker.places import CONTINUOUS
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
-from penstock.tracker.receiver_tracking_info import (
+from penstock.tracker.hosts.block_deletion import BlockDeletion, DiskRoom, SharedLogs
+from penstock.tracker.hosts.block_servers import BlockServers
+from penstock.tracker.hosts.replica_hosts import ReplicaHosts
+from penstock.tracker.ledger.places import CONTINUOUS
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.receivers.jobs import ReceiverJob, ReceiverStarts, RestartBackoff
+from penstock.tracker.receivers.receiver_scheduling_policy import ReceiverSchedulingPolicy
+from penstock.tracker.receivers.receiver_tracking_info import (
     Listeners,
     ReceiverState,
     ReceiverTrackerEvents,
     ReceiverTrackingInfo,
 )
+from penstock.tracker.receivers.registry import Receivers
+from penstock.tracker.receivers.slots import ReceiverSlot, share_of, slots_of
+from penstock.tracker.receivers.splits import SharedSource, SplitStream
 from penstock.wal import Company, is_on_hdfs, is_on_objects, is_shared
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text

@@ -46,7 +46,7 @@ from penstock.streaming import (
     Timers,
     Watermark,
 )
-from penstock.tracker.places import Places
+from penstock.tracker.ledger.places import Places
 from tests.sql.sources import numbers
 from tests.system.program import obey, say
 from tests.system.running import SMALL

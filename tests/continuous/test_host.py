@@ -19,7 +19,7 @@ from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
 from penstock.streaming import FileSink, FunctionSink, StreamingContext
 from penstock.tracker import LedgerError, ReceiverTracker
-from penstock.tracker.places import CONTINUOUS
+from penstock.tracker.ledger.places import CONTINUOUS
 from tests.bounds import HANG_S
 from tests.continuous.test_continuous import Counts, await_that, doubled, written
 from tests.sql.sources import numbers, started

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from penstock.blockstore import BlockAccess
 from penstock.continuous import task
 from penstock.continuous.task import _Attempt, _Output, _Program
-from penstock.tracker import _epochs
+from penstock.tracker.consumers import epochs as module
 from penstock.wire.messages import (
     CommitEpoch,
     EpochCommitted,
@@ -187,7 +187,7 @@ class Program:
 def test_the_sink_has_what_is_logged_and_the_function_is_called_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_shown: int
 ) -> None:
-    monkeypatch.setattr(_epochs, "_MOST_SHOWN", most_shown)
+    monkeypatch.setattr(module, "_MOST_SHOWN", most_shown)
     monkeypatch.setattr(task, "_MOST_AHEAD", 2 * most_shown)
     monkeypatch.setattr(
         task, "shown_block", lambda shown, access: content_of(shown.attempt, shown.block_id)

@@ -28,10 +28,10 @@ from penstock.continuous import (
 )
 from penstock.continuous import timers as timers_module
 from penstock.continuous.task import _Output
-from penstock.tracker import _epochs
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._epochs import EpochOwner, Epochs, EpochStatus
-from penstock.tracker.places import Places
+from penstock.tracker.consumers import epochs as module
+from penstock.tracker.consumers.epochs import EpochOwner, Epochs, EpochStatus
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger.places import Places
 from penstock.wire.messages import (
     CommitEpoch,
     EndEpoch,
@@ -383,7 +383,7 @@ def world_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
     for name in ("log_epoch", "commit"):
         monkeypatch.setattr(Places, name, killing(name))
     # Epochs end while others wait, too.
-    monkeypatch.setattr(_epochs, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 3)
     return make
 
 

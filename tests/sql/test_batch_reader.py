@@ -19,7 +19,7 @@ from penstock.sql._host_client import HostClient
 from penstock.sql._options import SourceOptions
 from penstock.sql.source import PenstockSource
 from penstock.tracker import Retention
-from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
+from penstock.tracker.consumers.place_service import _BLOCKS_PER_ANSWER
 from tests.sql.serving import COLUMNS, START_MS, Racing, of_seconds, release, serving
 from tests.tracker.place_cases import SERVERS, Case
 

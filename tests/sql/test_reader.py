@@ -13,7 +13,7 @@ import pytest
 from penstock.sql import PlacesReleasedError, SourceError, _reader
 from penstock.sql._options import SourceOptions
 from penstock.sql._reader import PlaceReader
-from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
+from penstock.tracker.consumers.place_service import _BLOCKS_PER_ANSWER
 from tests.sql.serving import (
     COLUMNS,
     START_MS,

@@ -42,7 +42,9 @@ def test_the_process_of_a_query_needs_nothing_that_runs_receivers() -> None:
     rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("penstock.")}
     assert "penstock.sql._reader" in imported
     assert not rooms & {f"penstock.{room}" for room in ("host", "monitor", "receiver", "streaming")}
-    assert not {"limits", "pandas", "penstock.sql.host", "penstock.tracker.places"} & imported
+    assert (
+        not {"limits", "pandas", "penstock.sql.host", "penstock.tracker.ledger.places"} & imported
+    )
 
 
 @pytest.mark.parametrize("room", [sql, tracker])

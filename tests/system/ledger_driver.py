@@ -14,7 +14,7 @@ import uuid
 
 from penstock.errors import PenstockError
 from penstock.tracker import LedgerWriteError, ReceivedBlockTracker
-from penstock.tracker._driver_log import SnapshotRule
+from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.wal import LogOptions, SyncPolicy, locate
 from penstock.wire.messages import Ok
 from tests.system.program import say

@@ -29,8 +29,8 @@ from penstock.streaming.checkpoint.checkpointer import CheckpointWriter
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.tracker import ReceivedBlockTracker
-from penstock.tracker._driver_log import DriverLog
-from penstock.tracker._events import CheckpointEvent
+from penstock.tracker.ledger._driver_log import DriverLog
+from penstock.tracker.ledger.events import CheckpointEvent
 from tests.system.program import obey, say
 from tests.system.receivers import NumberedLines
 from tests.system.running import SMALL

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import AppendFile, LocalFileSystem, LogOptions, SyncPolicy
 from penstock.wire.messages import AddBlock, MemoryPlace, ReceivedBlockInfo, SegmentPlace
 

@@ -10,8 +10,8 @@ import sys
 import time
 
 from penstock.tracker import ReceivedBlockTracker
-from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker._endpoint import TrackerEndpoint
+from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.wal import LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink, WireOptions
 from tests.tracker.ledger_cases import attempt_name

@@ -10,8 +10,8 @@ import msgspec
 
 from penstock.clock import ManualClock
 from penstock.tracker import KeptStreamSettings, ReceivedBlockTracker, Retention
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._place_service import PlaceService
+from penstock.tracker.consumers.place_service import PlaceService
+from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.wire.messages import CommitPlace, FindEnd, ListBlocks, Ok, ReceivedBlockInfo
 from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tracker._block_numbers import BlockNumbers
+from penstock.tracker.ledger._block_numbers import BlockNumbers
 
 FIRST = BlockNumbers.first_number(1)
 

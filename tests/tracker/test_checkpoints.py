@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from penstock.tracker import DamagedLedgerError, LedgerWriteError, read_checkpoint
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._ledger_state import LedgerState
-from penstock.tracker._recovery import SnapshotReader, snapshot_parts
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger._ledger_state import LedgerState
+from penstock.tracker.ledger._recovery import SnapshotReader, snapshot_parts
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import (
     EncryptionKey,
     EncryptionMismatchError,

@@ -29,13 +29,18 @@ from penstock.continuous import (
 from penstock.errors import SettingError
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
-from penstock.tracker import LedgerError, _epochs
-from penstock.tracker._continuous import ContinuousStream, ContinuousStreams, TaskSurroundings
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._epochs import MOST_BLOCKS, EpochOwner, Epochs
-from penstock.tracker._events import EpochEvent
-from penstock.tracker._receiver_jobs import Next
-from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
+from penstock.tracker import LedgerError
+from penstock.tracker.consumers import epochs as module
+from penstock.tracker.consumers.continuous_streams import (
+    ContinuousStream,
+    ContinuousStreams,
+    TaskSurroundings,
+)
+from penstock.tracker.consumers.epochs import MOST_BLOCKS, EpochOwner, Epochs
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger.events import EpochEvent
+from penstock.tracker.ledger.places import CONTINUOUS, LoggedEpoch, Places
+from penstock.tracker.receivers.jobs import Next
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import (
     CommitEpoch,
@@ -351,7 +356,7 @@ def test_an_epoch_ends_not_later_than_the_first_block_came_that_is_in_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A timer between the two would expire before a block that came before its time."""
-    monkeypatch.setattr(_epochs, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
     case = Case(tmp_path, 2)
     driver, (task,) = started(case)
     driver.epochs.push()
@@ -393,7 +398,7 @@ def test_what_is_noted_of_the_last_epoch_says_nothing_of_the_next(tmp_path: Path
 def test_a_drain_that_takes_long_says_at_once_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_epochs, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
     driver, tasks = started(Case(tmp_path, 2), 2)
     driver.epochs.push()
     run(tasks[1])
@@ -1171,8 +1176,8 @@ def test_a_block_that_is_not_shown_does_not_mislead_those_behind_it(tmp_path: Pa
 def test_nothing_is_shown_while_the_tasks_are_far_behind_or_have_seen_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_epochs, "MOST_BLOCKS", 2)
-    monkeypatch.setattr(_epochs, "_MOST_SHOWN", 3)
+    monkeypatch.setattr(module, "MOST_BLOCKS", 2)
+    monkeypatch.setattr(module, "_MOST_SHOWN", 3)
     case = Case(tmp_path, 2)
     driver, (task,) = started(case)
     driver.epochs.push()

@@ -22,9 +22,9 @@ from hypothesis.stateful import (
 )
 
 from penstock.position_changes import PositionChanges, decoded_position, encoded_position
-from penstock.tracker._driver_log import SnapshotRule
 from penstock.tracker.errors import LedgerWriteError
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LogOptions, SyncPolicy
 from penstock.wire.messages import Failure, Ok, ReceivedBlockInfo, Refused
 from tests.system.leftovers import threads

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.tracker import LedgerRecoveryError, ReceivedBlockTracker, _events
-from penstock.tracker._events import EVENTS_KIND, FORMAT, SNAPSHOT_KIND, encode
-from penstock.tracker._ledger_state import LedgerState
-from penstock.tracker._recovery import snapshot_parts
+from penstock.tracker import LedgerRecoveryError, ReceivedBlockTracker
+from penstock.tracker.ledger import events
+from penstock.tracker.ledger._ledger_state import LedgerState
+from penstock.tracker.ledger._recovery import snapshot_parts
+from penstock.tracker.ledger.events import EVENTS_KIND, FORMAT, SNAPSHOT_KIND, encode
 from penstock.wal import LogWriter
 from tests.tracker.ledger_cases import LOG_OPTIONS
 
@@ -39,8 +40,8 @@ def test_a_ledger_of_another_format_is_refused_with_both_versions(
     assert f"reads version {FORMAT}:" in str(raised.value)
 
 
-ROW = _events.BlockRow(1, 2, 3, 4, 5, 6, 7, 8, 9, None, ((10, 11, 12, 13),), 14)
-ADDITION = _events.BlockAdditionEvent(0, "a", "h", "m", "f", "binary", None, (ROW,), (("o", "g"),))
+ROW = events.BlockRow(1, 2, 3, 4, 5, 6, 7, 8, 9, None, ((10, 11, 12, 13),), 14)
+ADDITION = events.BlockAdditionEvent(0, "a", "h", "m", "f", "binary", None, (ROW,), (("o", "g"),))
 WRITTEN: list[tuple[msgspec.Struct, str]] = [
     (ROW, "[1,2,3,4,5,6,7,8,9,null,[[10,11,12,13]],14]"),
     (
@@ -50,35 +51,35 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
             '[["o","g"]]]'
         ),
     ),
-    (_events.BatchAllocationEvent(1000, ((0, ((1, 2),)),)), "[2,1000,[[0,[[1,2]]]]]"),
-    (_events.BatchCleanupEvent((1000,)), "[3,[1000],-1]"),
-    (_events.AttemptRegistrationEvent(0, "a", "h", 1), '[4,0,"a","h",1,""]'),
-    (_events.AttemptEndEvent(("a",)), '[5,["a"]]'),
-    (_events.BatchReturnEvent((1000,)), "[6,[1000]]"),
-    (_events.BatchCompletionEvent((1000,)), "[7,[1000]]"),
-    (_events.StreamNamesEvent(((0, "orders"),)), '[8,[[0,"orders"]]]'),
-    (_events.StreamRemovalEvent((0,)), "[9,[0]]"),
-    (_events.StreamKeepingEvent(((0, "e"),)), '[10,[[0,"e"]]]'),
-    (_events.ConsumerEvent(0, "c", 1, True, 2), '[11,0,"c",1,true,2]'),
-    (_events.ConsumerRemovalEvent(0, ("c",)), '[12,0,["c"]]'),
-    (_events.PlaceReleaseEvent(0, 1), "[13,0,1]"),
-    (_events.RetainedReleaseEvent((("f", 1),)), '[14,[["f",1]]]'),
-    (_events.SplitsEvent(((0, ("a",)), (1, None)), 1, 2), '[17,[[0,["a"]],[1,null]],1,2,{}]'),
-    (_events.CheckpointEvent(0, True, b"graph"), '[15,0,true,"Z3JhcGg="]'),
-    (_events.RetainedSegment("a", "f", 1, 2, 3, 4, [(5, 6)]), '["a","f",1,2,3,4,[[5,6]]]'),
-    (_events.LedgerRecord(2, 1, (_events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],11]"),
-    (_events.GapState(1, 2, 3, 4), "[1,2,3,4]"),
-    (_events.AttemptState("a", 0, "h", 1, 2, 3, ()), '["a",0,"h",1,2,3,[],[],""]'),
-    (_events.StreamState(0, 1, "a", None, 2), '[0,1,"a",null,2,"",null,null,0,0]'),
-    (_events.Consumer(1, True, 2), "[1,true,2,null]"),
-    (_events.LoggedEpoch("s", 1, 2, 3), '["s",1,2,3,null,0,false]'),
+    (events.BatchAllocationEvent(1000, ((0, ((1, 2),)),)), "[2,1000,[[0,[[1,2]]]]]"),
+    (events.BatchCleanupEvent((1000,)), "[3,[1000],-1]"),
+    (events.AttemptRegistrationEvent(0, "a", "h", 1), '[4,0,"a","h",1,""]'),
+    (events.AttemptEndEvent(("a",)), '[5,["a"]]'),
+    (events.BatchReturnEvent((1000,)), "[6,[1000]]"),
+    (events.BatchCompletionEvent((1000,)), "[7,[1000]]"),
+    (events.StreamNamesEvent(((0, "orders"),)), '[8,[[0,"orders"]]]'),
+    (events.StreamRemovalEvent((0,)), "[9,[0]]"),
+    (events.StreamKeepingEvent(((0, "e"),)), '[10,[[0,"e"]]]'),
+    (events.ConsumerEvent(0, "c", 1, True, 2), '[11,0,"c",1,true,2]'),
+    (events.ConsumerRemovalEvent(0, ("c",)), '[12,0,["c"]]'),
+    (events.PlaceReleaseEvent(0, 1), "[13,0,1]"),
+    (events.RetainedReleaseEvent((("f", 1),)), '[14,[["f",1]]]'),
+    (events.SplitsEvent(((0, ("a",)), (1, None)), 1, 2), '[17,[[0,["a"]],[1,null]],1,2,{}]'),
+    (events.CheckpointEvent(0, True, b"graph"), '[15,0,true,"Z3JhcGg="]'),
+    (events.RetainedSegment("a", "f", 1, 2, 3, 4, [(5, 6)]), '["a","f",1,2,3,4,[[5,6]]]'),
+    (events.LedgerRecord(2, 1, (events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],11]"),
+    (events.GapState(1, 2, 3, 4), "[1,2,3,4]"),
+    (events.AttemptState("a", 0, "h", 1, 2, 3, ()), '["a",0,"h",1,2,3,[],[],""]'),
+    (events.StreamState(0, 1, "a", None, 2), '[0,1,"a",null,2,"",null,null,0,0]'),
+    (events.Consumer(1, True, 2), "[1,true,2,null]"),
+    (events.LoggedEpoch("s", 1, 2, 3), '["s",1,2,3,null,0,false]'),
     (
-        _events.EpochEvent(0, "c", 1, _events.LoggedEpoch("s", 1, 2, 3), 4),
+        events.EpochEvent(0, "c", 1, events.LoggedEpoch("s", 1, 2, 3), 4),
         '[16,0,"c",1,["s",1,2,3,null,0,false],4]',
     ),
-    (_events.KeptState("e", 1, 2, 3, {}), '["e",1,2,3,{},"",null,-1]'),
+    (events.KeptState("e", 1, 2, 3, {}), '["e",1,2,3,{},"",null,-1]'),
     (
-        _events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()),
+        events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()),
         '[1,2,3,true,4,[],[],[],[],11,[],-1,[],""]',
     ),
 ]
@@ -95,10 +96,10 @@ def test_what_the_driver_log_holds_keeps_its_form(part: msgspec.Struct, written:
 def test_there_is_a_form_of_everything_that_the_driver_log_holds() -> None:
     kinds = {
         kind
-        for kind in vars(_events).values()
+        for kind in vars(events).values()
         if isinstance(kind, type)
         and issubclass(kind, msgspec.Struct)
-        and kind.__module__ == _events.__name__
+        and kind.__module__ == events.__name__
         and not kind.__name__.startswith("_")
     }
     assert kinds == {type(part) for part, _ in WRITTEN}

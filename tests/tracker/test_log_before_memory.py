@@ -11,8 +11,8 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.tracker import LedgerWriteError, Places, ReceivedBlockTracker, Retention
-from penstock.tracker._events import encode
-from penstock.tracker._recovery import snapshot_parts
+from penstock.tracker.ledger._recovery import snapshot_parts
+from penstock.tracker.ledger.events import encode
 from tests.tracker.ledger_cases import LOG_OPTIONS, RefusingFileSystem, add, attempt_name, block
 
 A1, A2, A3 = (attempt_name(number) for number in (1, 2, 3))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.tracker import Places
-from penstock.tracker._place_service import _BLOCKS_PER_ANSWER
+from penstock.tracker.consumers.place_service import _BLOCKS_PER_ANSWER
 from penstock.wire.messages import (
     BlocksAt,
     EndAt,

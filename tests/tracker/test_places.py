@@ -24,9 +24,9 @@ from hypothesis.stateful import (
 
 from penstock.clock import ManualClock
 from penstock.tracker import LedgerError, LedgerWriteError, ReceivedBlockTracker
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._kept_blocks import KeptBlocks
-from penstock.tracker.places import Retention
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger._kept_blocks import KeptBlocks
+from penstock.tracker.ledger.places import Retention
 from penstock.wal import LogOptions, SyncPolicy
 from penstock.wire.messages import Failure, Ok, ReceivedBlockInfo
 from tests.tracker.ledger_cases import LOG_OPTIONS, add, attempt_name, block, ids

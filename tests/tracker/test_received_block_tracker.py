@@ -14,17 +14,6 @@ from obstore.store import MemoryStore
 
 from penstock.clock import ManualClock
 from penstock.position_changes import PositionChanges, encoded_position
-from penstock.tracker._block_numbers import BlockNumbers
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._events import (
-    EVENTS_KIND,
-    FORMAT,
-    AttemptRegistrationEvent,
-    LedgerRecord,
-    addition_events,
-    encode,
-)
-from penstock.tracker._kept_blocks import Retention
 from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,
@@ -33,7 +22,18 @@ from penstock.tracker.errors import (
     LedgerRecoveryError,
     LedgerWriteError,
 )
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger._block_numbers import BlockNumbers
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger._kept_blocks import Retention
+from penstock.tracker.ledger.events import (
+    EVENTS_KIND,
+    FORMAT,
+    AttemptRegistrationEvent,
+    LedgerRecord,
+    addition_events,
+    encode,
+)
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import (
     CorruptRecordError,
     LocalFileSystem,
@@ -615,8 +615,8 @@ def test_a_snapshot_that_fails_harms_nothing(folder: str) -> None:
 
 
 def test_a_snapshot_without_its_end_is_as_if_never_begun(folder: str) -> None:
-    from penstock.tracker._events import SNAPSHOT_KIND
-    from penstock.tracker._recovery import snapshot_parts
+    from penstock.tracker.ledger._recovery import snapshot_parts
+    from penstock.tracker.ledger.events import SNAPSHOT_KIND
 
     tracker = recover(folder)
     first = tracker.register_attempt(0, A1, "host").first_block_number

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from penstock.tracker.cluster import ExecutorLocation, HostLocation, TaskLocation
-from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
-from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.receivers.receiver_scheduling_policy import ReceiverSchedulingPolicy
+from penstock.tracker.receivers.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
 
 policy = ReceiverSchedulingPolicy()
 

@@ -29,9 +29,9 @@ from penstock.tracker import (
     TaskEnd,
     TrackerState,
     _control,
-    _receiver_jobs,
 )
 from penstock.tracker.cluster import SparkCluster
+from penstock.tracker.receivers import jobs
 from penstock.wal import LogFolderInUseError
 from penstock.wire import Client
 from penstock.wire.messages import (
@@ -1067,7 +1067,7 @@ def test_each_error_that_is_reported_is_logged_once(
         ("first\nJob 3 cancelled\n\tat org.apache.X(X.scala:1)\n\t... 9 more\n", "Job 3 cancelled"),
         (
             "Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException\n",
-            _receiver_jobs._OF_DEAD_PROCESS,
+            jobs._OF_DEAD_PROCESS,
         ),
         (
             "Python worker exited unexpectedly (crashed): Fatal Python error: Aborted\n\nThread 1",

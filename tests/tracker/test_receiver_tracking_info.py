@@ -6,7 +6,11 @@ import pytest
 
 from penstock.errors import IllegalStateError
 from penstock.tracker.cluster import ExecutorLocation
-from penstock.tracker.receiver_tracking_info import NEVER, ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.receivers.receiver_tracking_info import (
+    NEVER,
+    ReceiverState,
+    ReceiverTrackingInfo,
+)
 
 WHERE = ExecutorLocation("host", "1")
 

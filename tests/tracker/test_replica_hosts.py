@@ -17,7 +17,8 @@ from pyspark import StorageLevel
 from penstock.receiver import Receiver
 from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, ReceiverTracker, _control
 from penstock.tracker._control import what_is_there
-from penstock.tracker._events import (
+from penstock.tracker.hosts.replica_hosts import BlockServerStart
+from penstock.tracker.ledger.events import (
     BlockRow,
     LedgerRecord,
     addition_events,
@@ -25,7 +26,6 @@ from penstock.tracker._events import (
     decode_record,
     encode,
 )
-from penstock.tracker._replica_hosts import BlockServerStart
 from penstock.wire.messages import (
     BlockServerAt,
     FindBlockServer,

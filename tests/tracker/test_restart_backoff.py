@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.tracker._receiver_jobs import BASE_DELAY_S, RestartBackoff
+from penstock.tracker.receivers.jobs import BASE_DELAY_S, RestartBackoff
 
 
 @given(seed=st.integers(), max_delay_s=st.floats(0.5, 120))

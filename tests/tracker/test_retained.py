@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
 from penstock.tracker import Retention
-from penstock.tracker._block_deletion import DiskRoom
-from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._events import RetainedSegment
-from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
+from penstock.tracker.hosts.block_deletion import DiskRoom
+from penstock.tracker.hosts.block_servers import BlockServers
+from penstock.tracker.ledger.events import RetainedSegment
+from penstock.tracker.ledger.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.wire.messages import (
     LogReading,
     PipeReading,

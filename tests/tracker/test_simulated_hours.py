@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.programs._simulated_day import REMEMBERED, SimulatedDay
-from penstock.tracker._driver_log import SnapshotRule
+from penstock.tracker.ledger._driver_log import SnapshotRule
 from tests.bounds import HANG_S
 from tests.tracker.place_cases import Case
 

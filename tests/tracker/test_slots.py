@@ -16,8 +16,8 @@ from penstock.receiver import as_receiver, receiver
 from penstock.receiver.attempts.slot import SlotLaunch
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, TrackerState
-from penstock.tracker._slots import share_of, slots_of
 from penstock.tracker.cluster import ExecutorLocation, TaskEnd
+from penstock.tracker.receivers.slots import share_of, slots_of
 from penstock.wire import Client
 from penstock.wire.messages import (
     AttemptEnded,

@@ -24,9 +24,9 @@ from penstock.tracker import (
     SharedSource,
     TaskEnd,
 )
-from penstock.tracker import _splits as module
-from penstock.tracker._events import SplitsEvent
-from penstock.tracker._splits import divided
+from penstock.tracker.ledger.events import SplitsEvent
+from penstock.tracker.receivers import splits as module
+from penstock.tracker.receivers.splits import divided
 from penstock.wire.messages import Ok, Refused, Registered, StopReceiver
 from tests.bounds import HANG_S
 from tests.system.leftovers import await_that

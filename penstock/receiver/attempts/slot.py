@@ -27,7 +27,7 @@ The Spark task is a *keeper* (`run_slot`): it has one thread, forks the processe
 them, also whether they watch their receivers; no code of an author runs in it. A *slot process*
 (`_SlotProcess`) is connected to the tracker. It tells whose receivers it runs, is sent the attempts
 to start, runs each by `receiver_steps` and says how it ended. The driver's half is
-`penstock.tracker._slots`, behind which nothing knows that receivers share a task.
+`penstock.tracker.receivers.slots`, behind which nothing knows that receivers share a task.
 
 A receiver has one thread of ours there, which moves its blocks (``one_thread`` of
 `penstock.receiver.blocks.block_generator`). The rest are for all receivers of the process

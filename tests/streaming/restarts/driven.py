@@ -81,7 +81,7 @@ _SUBSTITUTES: dict[str, Any] = {
     "penstock.streaming.recovery.SparkRDDFiles": LocalRDDFiles,
     "penstock.streaming.recovery.saved_conf": LocalContext.pairs,
     "penstock.blockstore.BlockRDD": block_rdd,
-    "penstock.tracker._ledger_opening._SEGMENT_BYTES": 1 << 16,
+    "penstock.tracker.ledger.opening._SEGMENT_BYTES": 1 << 16,
 }
 
 Build = Callable[[StreamingContext, World], None]

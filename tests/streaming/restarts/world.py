@@ -14,7 +14,7 @@ from typing import Any
 from penstock.receiver import Receiver
 from penstock.streaming import StreamingContext
 from penstock.streaming._receivers import hand_over, number_streams, stream_names
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LocalFileSystem
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
 from tests.streaming.restarts.spark_stand_in import LocalContext

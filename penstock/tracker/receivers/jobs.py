@@ -23,13 +23,13 @@ from penstock.errors import PenstockError
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
 from penstock.threads import OwnedThread
-from penstock.tracker._receivers import Receivers
-from penstock.tracker._slots import ReceiverSlot
-from penstock.tracker._splits import SplitStream
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.tracker.receiver_scheduling_policy import ReceiverSchedulingPolicy
-from penstock.tracker.receiver_tracking_info import Listeners
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.receivers.receiver_scheduling_policy import ReceiverSchedulingPolicy
+from penstock.tracker.receivers.receiver_tracking_info import Listeners
+from penstock.tracker.receivers.registry import Receivers
+from penstock.tracker.receivers.slots import ReceiverSlot
+from penstock.tracker.receivers.splits import SplitStream
 
 BASE_DELAY_S = 0.5
 """The shortest time between two starts after the first restart."""

@@ -19,8 +19,16 @@ from itertools import chain
 import msgspec
 
 from penstock.position_changes import StandingPosition
-from penstock.tracker._block_numbers import BlockNumbers
-from penstock.tracker._events import (
+from penstock.tracker.errors import LedgerError, LedgerRecoveryError
+from penstock.tracker.ledger._block_numbers import BlockNumbers
+from penstock.tracker.ledger._kept_blocks import KeptBlocks
+from penstock.tracker.ledger._ledger_state import (
+    AttemptLedger,
+    LedgerState,
+    NumberedBlock,
+    StreamLedger,
+)
+from penstock.tracker.ledger.events import (
     EVENTS_KIND,
     SNAPSHOT_KIND,
     AttemptState,
@@ -36,9 +44,6 @@ from penstock.tracker._events import (
     decode_record,
     decode_snapshot,
 )
-from penstock.tracker._kept_blocks import KeptBlocks
-from penstock.tracker._ledger_state import AttemptLedger, LedgerState, NumberedBlock, StreamLedger
-from penstock.tracker.errors import LedgerError, LedgerRecoveryError
 from penstock.wal import CorruptRecordError, LogReader, Record
 
 UNALLOCATED = -1

@@ -15,9 +15,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.clock import Clock, SystemClock
-from penstock.tracker._block_numbers import BlockNumbers
-from penstock.tracker._driver_log import DriverLog, SnapshotRule
-from penstock.tracker._events import (
+from penstock.tracker.errors import (
+    DamagedLedgerError,
+    LedgerError,
+    LedgerLostError,
+    LedgerWriteError,
+    StreamsDoNotFitError,
+)
+from penstock.tracker.ledger._block_numbers import BlockNumbers
+from penstock.tracker.ledger._driver_log import DriverLog, SnapshotRule
+from penstock.tracker.ledger._kept_blocks import Retention
+from penstock.tracker.ledger._ledger_state import (
+    AttemptRelease,
+    LedgerState,
+    NumberedBlock,
+    StreamLedger,
+)
+from penstock.tracker.ledger._recovery import pieces_of, recover_ledger
+from penstock.tracker.ledger._retained import RetainedSegments
+from penstock.tracker.ledger.events import (
     AttemptEndEvent,
     AttemptRegistrationEvent,
     BatchAllocationEvent,
@@ -33,23 +49,7 @@ from penstock.tracker._events import (
     StreamRemovalEvent,
     addition_events,
 )
-from penstock.tracker._kept_blocks import Retention
-from penstock.tracker._ledger_state import (
-    AttemptRelease,
-    LedgerState,
-    NumberedBlock,
-    StreamLedger,
-)
-from penstock.tracker._recovery import pieces_of, recover_ledger
-from penstock.tracker._retained import RetainedSegments
-from penstock.tracker.errors import (
-    DamagedLedgerError,
-    LedgerError,
-    LedgerLostError,
-    LedgerWriteError,
-    StreamsDoNotFitError,
-)
-from penstock.tracker.places import Places
+from penstock.tracker.ledger.places import Places
 from penstock.wal import (
     CorruptRecordError,
     EncryptionKey,

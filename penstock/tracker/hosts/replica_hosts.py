@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
 from penstock.clock import Clock
 from penstock.receiver.attempts.task import executor_id, host_name
-from penstock.tracker._block_servers import BlockServers
 from penstock.tracker.cluster import Cluster, ExecutorLocation
+from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.wire.messages import FindReplicaHost, ReplicaHostAt
 
 _log = logging.getLogger("penstock.tracker")

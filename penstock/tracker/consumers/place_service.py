@@ -17,7 +17,7 @@ from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerWriteError
-from penstock.tracker.places import CONTINUOUS, ConsumerStatus, Places, Retention
+from penstock.tracker.ledger.places import CONTINUOUS, ConsumerStatus, Places, Retention
 from penstock.wire import Peer
 from penstock.wire.messages import (
     BlocksAt,

@@ -41,11 +41,11 @@ from penstock.receiver import Receiver, SplitsError
 from penstock.receiver.splits import names_of
 from penstock.settings import Settings
 from penstock.threads import OwnedThread
-from penstock.tracker._events import SplitsEvent
-from penstock.tracker._receivers import Receivers
 from penstock.tracker.errors import LedgerWriteError
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
-from penstock.tracker.receiver_tracking_info import ReceiverState
+from penstock.tracker.ledger.events import SplitsEvent
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.receivers.receiver_tracking_info import ReceiverState
+from penstock.tracker.receivers.registry import Receivers
 
 _ASK_S = 30.0
 """How long `splits` may take."""

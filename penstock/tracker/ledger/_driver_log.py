@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.tracker._events import (
+from penstock.tracker.errors import LedgerLostError, LedgerWriteError
+from penstock.tracker.ledger._ledger_state import LedgerState
+from penstock.tracker.ledger._recovery import RecoveredLedger, snapshot_parts
+from penstock.tracker.ledger.events import (
     EVENTS_KIND,
     SNAPSHOT_KIND,
     Event,
     LedgerRecord,
     encode,
 )
-from penstock.tracker._ledger_state import LedgerState
-from penstock.tracker._recovery import RecoveredLedger, snapshot_parts
-from penstock.tracker.errors import LedgerLostError, LedgerWriteError
 from penstock.wal import LogLostError, LogWriter, SyncPolicy
 
 _log = logging.getLogger("penstock.tracker")

@@ -22,9 +22,9 @@ from penstock.clock import Clock
 from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import log_folder
-from penstock.tracker._block_servers import BlockServers
-from penstock.tracker._receivers import Receivers
-from penstock.tracker.received_block_tracker import AttemptRelease, ReceivedBlockTracker
+from penstock.tracker.hosts.block_servers import BlockServers
+from penstock.tracker.ledger.received_block_tracker import AttemptRelease, ReceivedBlockTracker
+from penstock.tracker.receivers.registry import Receivers
 from penstock.wal import HdfsFileSystem, ObjectFileSystem, WalError, is_shared, locate, segment_path
 from penstock.wire.messages import (
     CleanupOldBlocks,

@@ -14,7 +14,7 @@ from penstock.tracker.cluster import (
     TaskLocation,
     parse_location,
 )
-from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.receivers.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
 
 
 class ReceiverSchedulingPolicy:

@@ -25,9 +25,9 @@ from msgspec import structs
 from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.tracker._events import block_number
 from penstock.tracker.errors import LedgerError, LedgerLostError
-from penstock.tracker.places import CONTINUOUS, LoggedEpoch, Places
+from penstock.tracker.ledger.events import block_number
+from penstock.tracker.ledger.places import CONTINUOUS, LoggedEpoch, Places
 from penstock.wire import Peer
 from penstock.wire.messages import (
     CommitEpoch,

@@ -7,8 +7,8 @@ makes `AddBlock` idempotent at no cost (I2), also for blocks that were released 
 
 from __future__ import annotations
 
-from penstock.tracker._events import GapState
 from penstock.tracker.errors import LedgerError
+from penstock.tracker.ledger.events import GapState
 
 NUMBER_BITS = 32
 """An attempt's numbers are its counter, shifted by this many bits, plus 0, 1, 2, …"""

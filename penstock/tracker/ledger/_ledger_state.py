@@ -18,8 +18,11 @@ from msgspec import Struct, msgpack, structs
 
 from penstock.position_changes import StandingPosition
 from penstock.receiver.splits import split_of
-from penstock.tracker._block_numbers import NUMBER_BITS, BlockNumbers
-from penstock.tracker._events import (
+from penstock.tracker.errors import BatchCleanedError, LedgerError
+from penstock.tracker.ledger._block_numbers import NUMBER_BITS, BlockNumbers
+from penstock.tracker.ledger._kept_blocks import KeptBlocks
+from penstock.tracker.ledger._retained import RetainedSegments
+from penstock.tracker.ledger.events import (
     AttemptEndEvent,
     AttemptRegistrationEvent,
     BatchAllocationEvent,
@@ -43,9 +46,6 @@ from penstock.tracker._events import (
     blocks_of,
     number_ranges,
 )
-from penstock.tracker._kept_blocks import KeptBlocks
-from penstock.tracker._retained import RetainedSegments
-from penstock.tracker.errors import BatchCleanedError, LedgerError
 from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
 
 NumberedBlock = tuple[int, ReceivedBlockInfo]

@@ -8,7 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.clock import Clock
-from penstock.tracker._events import (
+from penstock.tracker.errors import LedgerError, LedgerWriteError
+from penstock.tracker.ledger._kept_blocks import KeptBlocks, Retention
+from penstock.tracker.ledger._ledger_state import AttemptRelease, LedgerState
+from penstock.tracker.ledger.events import (
     Consumer,
     ConsumerEvent,
     ConsumerRemovalEvent,
@@ -17,9 +20,6 @@ from penstock.tracker._events import (
     LoggedEpoch,
     PlaceReleaseEvent,
 )
-from penstock.tracker._kept_blocks import KeptBlocks, Retention
-from penstock.tracker._ledger_state import AttemptRelease, LedgerState
-from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.wire.messages import ReceivedBlockInfo
 
 __all__ = ["CONTINUOUS", "ConsumerStatus", "KeptStream", "LoggedEpoch", "Places", "Retention"]

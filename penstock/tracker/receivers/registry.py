@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.clock import Clock
 from penstock.tracker.cluster import ExecutorLocation, HostLocation, TaskLocation
-from penstock.tracker.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
+from penstock.tracker.receivers.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
 from penstock.wire import Peer
 from penstock.wire.messages import (
     CleanupOldBlocks,

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.tracker._events import Consumer
+from penstock.tracker.ledger.events import Consumer
 from penstock.wire.messages import ReceivedBlockInfo
 
 

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 from penstock.clock import Clock
 from penstock.settings import Settings
-from penstock.tracker._driver_log import SnapshotRule
-from penstock.tracker._kept_blocks import Retention
-from penstock.tracker.received_block_tracker import ReceivedBlockTracker
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger._kept_blocks import Retention
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, locate, settled
 
 _SEGMENT_BYTES = 16 << 20

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from penstock.tracker._events import RetainedSegment, SegmentKey
-from penstock.tracker._kept_blocks import Retention
+from penstock.tracker.ledger._kept_blocks import Retention
+from penstock.tracker.ledger.events import RetainedSegment, SegmentKey
 from penstock.wire.messages import ReceivedBlockInfo
 
 

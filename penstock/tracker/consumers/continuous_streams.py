@@ -31,8 +31,10 @@ from penstock.event_loop import EventLoop
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import BlockLogs
 from penstock.settings import IO_ENCRYPTION, Settings
-from penstock.tracker._epochs import MOST_BYTES, EpochOwner, Epochs, EpochStatus
-from penstock.tracker._receiver_jobs import (
+from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
+from penstock.tracker.consumers.epochs import MOST_BYTES, EpochOwner, Epochs, EpochStatus
+from penstock.tracker.ledger.places import Places
+from penstock.tracker.receivers.jobs import (
     Launch,
     Next,
     ReceiverJob,
@@ -42,9 +44,7 @@ from penstock.tracker._receiver_jobs import (
     of_python,
     text_of_job,
 )
-from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
-from penstock.tracker.places import Places
-from penstock.tracker.receiver_tracking_info import Listeners
+from penstock.tracker.receivers.receiver_tracking_info import Listeners
 from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.messages import (
@@ -455,7 +455,7 @@ def remove_states(logs: BlockLogs, sources: Collection[str]) -> None:
 
 @dataclass(frozen=True)
 class _TaskStarts:
-    """Decides over the starts of one task (`penstock.tracker._receiver_jobs.Starts`)."""
+    """Decides over the starts of one task (`penstock.tracker.receivers.jobs.Starts`)."""
 
     streams: ContinuousStreams
     epochs: Epochs

@@ -1,0 +1,16 @@
+"""The hosts that have blocks: who serves them, who has copies, and how blocks are deleted there.
+
+What must hold:
+
+- *Delete last* (I4). A block's bytes go, and those of its copies, once it is logged that the ledger
+  has let the block go.
+- *A second copy is known or it does not count*. A block is added with the places of all its
+  copies, which are made before; a block is told as lost only when all its hosts are gone.
+
+Layout:
+
+- ``block_servers``: who serves which host's blocks.
+- ``replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
+- ``block_deletion``: has deleted what the ledger lets go, by the hosts that have it; what is on
+  HDFS by itself; and what is retained, when the disk runs short.
+"""
