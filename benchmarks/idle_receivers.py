@@ -79,7 +79,7 @@ def family() -> dict[int, str]:
             name = names[pid]
             if "java" in name.partition(" ")[0]:
                 found[pid] = "executors" if "CoarseGrainedExecutorBackend" in name else "JVM"
-            elif "penstock.blockstore.server" in name:
+            elif "penstock.blockstore.server.block_server" in name:
                 found[pid] = "block servers"
             elif parent == "worker":
                 found[pid] = "receivers"

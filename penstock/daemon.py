@@ -23,7 +23,7 @@ _NAMES = (
     "pyarrow.compute",
     "pyspark.worker",
     "penstock.receiver.attempts.slot",
-    "penstock.blockstore.dataframe",
+    "penstock.blockstore.reading.dataframe",
     "penstock.streaming.kernels.fusion",
 )
 

@@ -765,7 +765,7 @@ def compression(*_: object) -> None:
 def block_server_pool(heard: Heard, *_: object) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from penstock.blockstore.server import BlockServer
+    from penstock.blockstore.server.block_server import BlockServer
 
     with ThreadPoolExecutor(1) as worker:
         BlockServer._submit(SimpleNamespace(_worker=worker), "do it", broken)  # type: ignore[arg-type]
@@ -884,11 +884,11 @@ def continuous_task(heard: Heard, _: Once, patched: pytest.MonkeyPatch, folder: 
 # keeps its error for the test.
 PLACES: dict[str, Case | None] = {
     "blockstore/_compression.py:BlockCompression.__init__": compression,
-    "blockstore/_replica_service.py:ReplicaService.__init__": None,
-    "blockstore/_serving.py:BlockService.__init__": None,
+    "blockstore/server/replica_service.py:ReplicaService.__init__": None,
+    "blockstore/server/_serving.py:BlockService.__init__": None,
     "blockstore/replicator.py:Replicator.__init__": copies,
-    "blockstore/server.py:BlockServer.__init__": block_server_pool,
-    "blockstore/server.py:BlockServer._register": None,
+    "blockstore/server/block_server.py:BlockServer.__init__": block_server_pool,
+    "blockstore/server/block_server.py:BlockServer._register": None,
     "continuous/task.py:_Attempt._begin": continuous_task,
     "event_loop.py:EventLoop.__init__": event_loop,
     "host/spark_end.py:run_bounded": run_bounded,
@@ -952,7 +952,7 @@ PLACES: dict[str, Case | None] = {
     "tracker/receivers/splits.py:SplitStream.__init__": splits,
     "tracker/receivers/splits.py:SplitStream._ask": splits_call,
     "tracker/cluster.py:SparkCluster.thread": cluster,
-    "blockstore/_readahead.py:_read": None,
+    "blockstore/reading/_readahead.py:_read": None,
     "tracker/receiver_tracker.py:ReceiverTracker.__init__": leaving,
     "wal/_objects.py:ObjectAppendFile._make": None,
     "wal/_objects.py:ObjectReadFile._read_all": None,

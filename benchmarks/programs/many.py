@@ -40,7 +40,7 @@ _TICK_S = 0.1
 _KINDS = (
     ("driver", "SparkSubmit"),
     ("executors", "CoarseGrainedExecutorBackend"),
-    ("block servers", "penstock.blockstore.server"),
+    ("block servers", "penstock.blockstore.server.block_server"),
     ("receivers and tasks", "pyspark.daemon"),
     ("driver", "benchmarks.programs.many"),
 )

@@ -22,11 +22,12 @@ from statistics import median
 import msgspec
 
 from benchmarks.programs._program import tell
-from penstock.blockstore import BlockAccess, _fetch
-from penstock.blockstore._fetch import KeptConnections
-from penstock.blockstore._readahead import Readahead
-from penstock.blockstore._remote import fetch_from_host
-from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
+from penstock.blockstore import BlockAccess
+from penstock.blockstore.reading import fetch as _fetch
+from penstock.blockstore.reading._readahead import Readahead
+from penstock.blockstore.reading._remote import fetch_from_host
+from penstock.blockstore.reading.fetch import KeptConnections
+from penstock.blockstore.server.launch import BlockServerLaunch, ensure_block_server
 from penstock.wal import RECORD_HEADER_SIZE, stamp_record
 from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import (

@@ -24,7 +24,7 @@ import pyarrow as pa
 from benchmarks.programs._program import tell
 from penstock.blockstore import BlockKind
 from penstock.blockstore.arrow_frames import plain_schema
-from penstock.blockstore.builder import DATA_START, DESCRIPTOR, KIND_CODES, MAGIC
+from penstock.blockstore.building.builder import DATA_START, DESCRIPTOR, KIND_CODES, MAGIC
 from penstock.replay._read import find, first_schema, tables
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import LogOptions, LogWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.blockstore.memory import ArenaError
+from penstock.blockstore.building.memory import ArenaError
 from penstock.wal import EncryptionKey, LogCipher
 
 _MOUNTS = "/proc/self/mountinfo"

@@ -7,9 +7,9 @@ import contextlib
 from msgspec.structs import replace
 
 from penstock.blockstore._encryption import block_cipher
-from penstock.blockstore._replica_service import BLOCK_RECORD
 from penstock.blockstore.process_log import cipher_of
-from penstock.blockstore.reader import payload_in
+from penstock.blockstore.reading.reader import payload_in
+from penstock.blockstore.server.replica_service import BLOCK_RECORD
 from penstock.wal import EncryptionKey, LogOptions, LogWriter, SyncPolicy
 from penstock.wire.messages import ReceivedBlockInfo, SegmentPlace
 

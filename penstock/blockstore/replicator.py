@@ -31,8 +31,8 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.backoff import Backoff
-from penstock.blockstore._fetch import BlockConnection, FetchStatus
-from penstock.blockstore._replica_service import ReplicaRequest, WrittenReplica
+from penstock.blockstore.reading.fetch import BlockConnection, FetchStatus
+from penstock.blockstore.server.replica_service import ReplicaRequest, WrittenReplica
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.threads import OwnedThread
 from penstock.wire import ApplicationLink, ConnectionLostError, ProtocolError, WireError

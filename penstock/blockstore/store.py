@@ -36,11 +36,11 @@ from crc32c import crc32c
 
 from penstock.blockstore._compression import BlockCompression, Compressing
 from penstock.blockstore._encryption import block_cipher, check_in_memory, sealed_copy
-from penstock.blockstore._replica_service import BLOCK_RECORD
-from penstock.blockstore.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
-from penstock.blockstore.memory import ArenaError, MemoryArena, Slot
+from penstock.blockstore.building.builder import HEADER_ROOM, BlockBuilder, BlockKind, SealedBlock
+from penstock.blockstore.building.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.process_log import ProcessLog, ProcessLogMember
 from penstock.blockstore.replicator import Replicator
+from penstock.blockstore.server.replica_service import BLOCK_RECORD
 from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import IllegalStateError
 from penstock.rate_limited_log import RateLimitedLog

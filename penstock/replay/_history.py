@@ -12,7 +12,7 @@ import msgspec
 from penstock._arguments import refused
 from penstock.blockstore import Block
 from penstock.blockstore.process_log import moved
-from penstock.blockstore.reader import read_segment
+from penstock.blockstore.reading.reader import read_segment
 from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker

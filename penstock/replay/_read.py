@@ -19,9 +19,9 @@ import pyarrow as pa
 from penstock._arguments import as_folder
 from penstock.blockstore import Block
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
+from penstock.blockstore.building.record_pickles import ProgramObjectError
 from penstock.blockstore.copies import BlockCopies
-from penstock.blockstore.dataframe import columns_of
-from penstock.blockstore.record_pickles import ProgramObjectError
+from penstock.blockstore.reading.dataframe import columns_of
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker

@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from penstock._arguments import refused
-from penstock.blockstore.kept_values import check_cast, check_kept, check_made
+from penstock.blockstore.building.kept_values import check_cast, check_kept, check_made
 from penstock.errors import MissingPackageError, typed_text
 from penstock.receiver.forms.short_forms import arrow_schema
 

@@ -43,7 +43,7 @@ import pyarrow.compute as pc
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
-from penstock.blockstore.lines import line_column, line_ends
+from penstock.blockstore.building.lines import line_column, line_ends
 from penstock.receiver import (
     PositionChanges,
     ReceiverContext,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from penstock.blockstore._fetch import SERVICE
+from penstock.blockstore.reading.fetch import SERVICE
 from penstock.wire import TAG_BYTES, ClientHandshake, Seals
 from tests.bounds import HANG_S
 

@@ -31,9 +31,14 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
-from penstock.blockstore.builder import batch_to_schema, join_binary, join_text, rows_to_batch
-from penstock.blockstore.reader import _is_lost
-from penstock.blockstore.record_pickles import pickle_record
+from penstock.blockstore.building.builder import (
+    batch_to_schema,
+    join_binary,
+    join_text,
+    rows_to_batch,
+)
+from penstock.blockstore.building.record_pickles import pickle_record
+from penstock.blockstore.reading.reader import _is_lost
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.wal import LogOptions, SyncPolicy, segment_path
 from tests.bounds import HANG_S
@@ -247,7 +252,7 @@ def test_a_damaged_slot_is_not_read_the_segment_is(store):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_block_in_none_of_its_places_is_an_error_that_names_them(store, shared, monkeypatch):
-    monkeypatch.setattr("penstock.blockstore.reader.is_shared", lambda folder: shared)
+    monkeypatch.setattr("penstock.blockstore.reading.reader.is_shared", lambda folder: shared)
     info = put(store, BlockKind.BINARY, [b"gone"])
     os.unlink(info.memory.path)
     path = segment_path(info.segment.folder, info.segment.segment)

@@ -25,8 +25,8 @@ from penstock.blockstore import (
     shown_block,
 )
 from penstock.blockstore._encryption import block_cipher, check_in_memory
-from penstock.blockstore._fetch import fetch
-from penstock.blockstore.memory import ArenaError
+from penstock.blockstore.building.memory import ArenaError
+from penstock.blockstore.reading.fetch import fetch
 from penstock.wal import CorruptRecordError, EncryptionKey, LogOptions, LogWriter, segment_path
 from penstock.wire import ApplicationLink
 from penstock.wire.messages import ReceivedBlockInfo, ShownBlock

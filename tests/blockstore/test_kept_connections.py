@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from penstock.blockstore import BlockNotFoundError, read_block
-from penstock.blockstore._fetch import ANSWER, BlockNotServedError, fetch
-from penstock.blockstore._readahead import Readahead
-from penstock.blockstore._remote import fetch_from_host
-from penstock.blockstore.reader import BlockAccess
+from penstock.blockstore.reading._readahead import Readahead
+from penstock.blockstore.reading._remote import fetch_from_host
+from penstock.blockstore.reading.fetch import ANSWER, BlockNotServedError, fetch
+from penstock.blockstore.reading.reader import BlockAccess
 from penstock.wal import stamp_record
 from penstock.wire import TAG_BYTES, ApplicationLink
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo
@@ -74,7 +74,7 @@ def cut_after(count: int) -> Way:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the reader be on another host than the files."""
-    monkeypatch.setattr("penstock.blockstore._readahead._is_here", lambda info: False)
+    monkeypatch.setattr("penstock.blockstore.reading._readahead._is_here", lambda info: False)
 
 
 def test_one_connection_serves_many_fetches(

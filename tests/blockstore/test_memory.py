@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.blockstore.memory import ArenaError, MemoryArena, lock_shared, try_lock_exclusive
+from penstock.blockstore.building.memory import (
+    ArenaError,
+    MemoryArena,
+    lock_shared,
+    try_lock_exclusive,
+)
 from tests.bounds import HANG_S
 
 PAGE = 4096
@@ -120,7 +125,7 @@ def test_a_killed_reader_holds_nothing(arena):
     arena.publish(slot, evictable=True)
     code = (
         "import os, sys\n"
-        "from penstock.blockstore.memory import lock_shared\n"
+        "from penstock.blockstore.building.memory import lock_shared\n"
         "fd = os.open(sys.argv[1], os.O_RDONLY)\n"
         "print(lock_shared(fd, 0, 65536), flush=True)\n"
         "sys.stdin.read()\n"

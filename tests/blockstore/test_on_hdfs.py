@@ -23,7 +23,7 @@ from penstock.blockstore import (
     read_block,
 )
 from penstock.blockstore._compression import BlockCompression
-from penstock.blockstore.builder import BlockBuilder
+from penstock.blockstore.building.builder import BlockBuilder
 from penstock.wal import EncryptionKey, LogOptions, SyncPolicy, WalError, locate, segment_path
 from tests.blockstore.test_blocks import OPTIONS, put, records_of, without_memory
 from tests.bounds import HANG_S

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
-from penstock.blockstore.memory import MemoryArena
-from penstock.blockstore.server import OrphanCollector
+from penstock.blockstore.building.memory import MemoryArena
+from penstock.blockstore.server.block_server import OrphanCollector
+from penstock.blockstore.server.launch import BlockServerLaunch, ensure_block_server
 from penstock.clock import ManualClock
 from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import StopBlockServer
@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 OWN, OTHER = "local-1-aaaaaaaa", "local-2-bbbbbbbb"
 HOLDER = """
 import sys, time
-from penstock.blockstore.memory import MemoryArena
+from penstock.blockstore.building.memory import MemoryArena
 arena = MemoryArena(sys.argv[1], 1 << 20)
 print("there", flush=True)
 sys.stdin.read()

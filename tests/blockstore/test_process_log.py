@@ -23,13 +23,13 @@ from penstock.blockstore import (
     BlockStore,
     read_block,
 )
-from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._readahead import Readahead
-from penstock.blockstore.builder import join_binary
+from penstock.blockstore.building.builder import join_binary
 from penstock.blockstore.copies import BlockCopies
-from penstock.blockstore.dataframe import _blocks
 from penstock.blockstore.process_log import ProcessLog, ProcessLogs, log_of, moved
-from penstock.blockstore.reader import read_segment
+from penstock.blockstore.reading._readahead import Readahead
+from penstock.blockstore.reading.dataframe import _blocks
+from penstock.blockstore.reading.reader import read_segment
+from penstock.blockstore.server._files import ApplicationFiles
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.wal import (
@@ -542,12 +542,14 @@ def test_a_task_asks_for_its_small_blocks_together(
         assert records_of(msgspec.msgpack.encode([(info, 0, 1) for info in some])) == expected
         assert objects.calls["get"] == 1
         # Ranges and what is read at once are bounded.
-        monkeypatch.setattr("penstock.blockstore._readahead._RANGE_BYTES", 1)
+        monkeypatch.setattr("penstock.blockstore.reading._readahead._RANGE_BYTES", 1)
         objects.calls.clear()
         assert records_of(encoded(infos)) == expected
         assert objects.calls["get"] == 60
         place = infos[0].segment
-        monkeypatch.setattr("penstock.blockstore._readahead._WINDOW_BYTES", 3 * place.length)
+        monkeypatch.setattr(
+            "penstock.blockstore.reading._readahead._WINDOW_BYTES", 3 * place.length
+        )
         ahead = Readahead([msgspec.structs.replace(info, memory=None) for info in infos])
         objects.calls.clear()
         assert ahead.take(place) is not None

@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.blockstore import BlockAccess, BlockKind, read_block, record_pickles
-from penstock.blockstore.builder import join_binary
-from penstock.blockstore.record_pickles import (
+from penstock.blockstore import BlockAccess, BlockKind, read_block
+from penstock.blockstore.building import record_pickles
+from penstock.blockstore.building.builder import join_binary
+from penstock.blockstore.building.record_pickles import (
     MAX_DEFINITIONS_BYTES,
     definitions,
     learn,
@@ -34,8 +35,8 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.blockstore import BlockKind
-from penstock.blockstore.record_pickles import pickle_record
-from penstock.blockstore.builder import join_binary
+from penstock.blockstore.building.record_pickles import pickle_record
+from penstock.blockstore.building.builder import join_binary
 from tests.blockstore.test_blocks import make_store
 
 

@@ -30,22 +30,22 @@ from penstock.blockstore import (
     BlockNotFoundError,
     BlockStore,
     read_block,
-    reader,
     replicator,
 )
-from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
-from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._remote import copies_of, fetch_from_host
-from penstock.blockstore._replica_service import ReplicaLogs, ReplicaRequest, ReplicaService
-from penstock.blockstore._serving import BlockService, ServingLimits
-from penstock.blockstore.builder import join_binary
-from penstock.blockstore.reader import parse_block
+from penstock.blockstore.building.builder import join_binary
+from penstock.blockstore.reading import reader
+from penstock.blockstore.reading._remote import copies_of, fetch_from_host
+from penstock.blockstore.reading.fetch import ANSWER, FetchStatus, fetch
+from penstock.blockstore.reading.reader import parse_block
 from penstock.blockstore.replicator import (
     CopyHosts,
     IllegalStateError,
     PeerLink,
     Replicator,
 )
+from penstock.blockstore.server._files import ApplicationFiles
+from penstock.blockstore.server._serving import BlockService, ServingLimits
+from penstock.blockstore.server.replica_service import ReplicaLogs, ReplicaRequest, ReplicaService
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.errors import PenstockError
 from penstock.wal import EncryptionKey, LogFullError, LogOptions, LogReader, SyncPolicy, WalError

@@ -24,14 +24,16 @@ from crc32c import crc32c
 
 import penstock
 from penstock import blockstore
-from penstock.blockstore._fetch import (
+from penstock.blockstore.building.memory import MemoryArena
+from penstock.blockstore.reading.fetch import (
     BlockConnection,
     BlockNotServedError,
     FetchRequest,
     FetchStatus,
     fetch,
 )
-from penstock.blockstore.launch import (
+from penstock.blockstore.replicator import PeerLink
+from penstock.blockstore.server.launch import (
     BlockServerLaunch,
     BlockServerReady,
     end_on_this_host,
@@ -40,8 +42,6 @@ from penstock.blockstore.launch import (
     log_path,
     scratch_claim_path,
 )
-from penstock.blockstore.memory import MemoryArena
-from penstock.blockstore.replicator import PeerLink
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity, started
 from penstock.wal import (
@@ -228,7 +228,7 @@ def test_a_block_is_read_from_memory_and_from_the_log(host: Host) -> None:
 
 
 def test_its_process_has_nothing_that_only_writers_and_readers_of_blocks_need(host: Host) -> None:
-    code = "import sys, penstock.blockstore.server; print(*sys.modules)"
+    code = "import sys, penstock.blockstore.server.block_server; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert not {b"numpy", b"pyarrow", b"pyspark"} & set(imported.stdout.split())
     server = host.start()
@@ -540,7 +540,7 @@ def test_the_secret_is_in_no_argument_no_environment_and_no_file(host: Host) -> 
 
 STARTER = """
 import sys, msgspec
-from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
+from penstock.blockstore.server.launch import BlockServerLaunch, ensure_block_server
 launch = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=BlockServerLaunch)
 print(ensure_block_server(launch, 300).pid, flush=True)
 import signal; signal.pause()
@@ -882,7 +882,7 @@ def test_it_ends_when_the_application_ended_before_it_was_up(
         except PenstockError as error:
             errors.append(error)
 
-    monkeypatch.setattr("penstock.blockstore.launch.subprocess.Popen", held)
+    monkeypatch.setattr("penstock.blockstore.server.launch.subprocess.Popen", held)
     starting = threading.Thread(target=start)
     starting.start()
     assert is_locked.wait(WAIT_S)

@@ -29,7 +29,8 @@ from penstock.blockstore import (
     BlockUnavailableError,
     read_block,
 )
-from penstock.blockstore._fetch import (
+from penstock.blockstore.building.memory import try_lock_exclusive
+from penstock.blockstore.reading.fetch import (
     ANSWER,
     SERVICE,
     BlockNotServedError,
@@ -37,10 +38,9 @@ from penstock.blockstore._fetch import (
     FetchStatus,
     fetch,
 )
-from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._serving import BlockService, ServingLimits
-from penstock.blockstore.memory import try_lock_exclusive
-from penstock.blockstore.reader import _is_lost
+from penstock.blockstore.reading.reader import _is_lost
+from penstock.blockstore.server._files import ApplicationFiles
+from penstock.blockstore.server._serving import BlockService, ServingLimits
 from penstock.wal import stamp_record
 from penstock.wire import (
     TAG_BYTES,

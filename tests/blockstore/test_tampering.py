@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from penstock.blockstore import _fetch
-from penstock.blockstore._fetch import ANSWER, FetchStatus, fetch
-from penstock.blockstore._remote import fetch_from_host
-from penstock.blockstore.reader import BlockAccess
+from penstock.blockstore.reading import fetch as module
+from penstock.blockstore.reading._remote import fetch_from_host
+from penstock.blockstore.reading.fetch import ANSWER, FetchStatus, fetch
+from penstock.blockstore.reading.reader import BlockAccess
 from penstock.blockstore.replicator import PeerLink
 from penstock.wire import (
     TAG_BYTES,
@@ -40,7 +40,7 @@ RECORD = 64 + SIZE
 
 @pytest.fixture(autouse=True)
 def _between_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_fetch, "is_within_host", lambda connected: False)
+    monkeypatch.setattr(module, "is_within_host", lambda connected: False)
 
 
 @pytest.fixture
@@ -183,15 +183,15 @@ def test_the_bytes_of_blocks_are_sealed_where_they_leave_the_host_without_tls(
     identity = TlsIdentity.make()
     with serving(tmp_path, identity) as address:
         context = identity.client_context()
-        connection = _fetch.BlockConnection(address, "p", WAIT_S, context)
+        connection = module.BlockConnection(address, "p", WAIT_S, context)
         assert not connection.seals_blocks
         connection.close()
     with serving(tmp_path) as address:
-        connection = _fetch.BlockConnection(address, "p", WAIT_S, None)
+        connection = module.BlockConnection(address, "p", WAIT_S, None)
         assert connection.seals_blocks
         connection.close()
-        monkeypatch.setattr(_fetch, "is_within_host", is_within_host)
-        connection = _fetch.BlockConnection(address, "p", WAIT_S, None)
+        monkeypatch.setattr(module, "is_within_host", is_within_host)
+        connection = module.BlockConnection(address, "p", WAIT_S, None)
         assert not connection.seals_blocks
         connection.close()
 

@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.blockstore import BlockStore
-from penstock.blockstore.builder import BlockBuilder
-from penstock.blockstore.memory import ArenaError
+from penstock.blockstore.building.builder import BlockBuilder
+from penstock.blockstore.building.memory import ArenaError
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.blockstore import BlockKind, BlockStore
-from penstock.blockstore.builder import join_binary
+from penstock.blockstore.building.builder import join_binary
+from penstock.blockstore.building.record_pickles import pickle_record
 from penstock.blockstore.process_log import ProcessLog
-from penstock.blockstore.record_pickles import pickle_record
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.clock import ManualClock
 from penstock.host.durability import BLOCKS, LEDGER

@@ -20,7 +20,11 @@ import pytest
 from pyspark.sql import Row
 
 from penstock.__main__ import main
-from penstock.blockstore.record_pickles import ProgramObjectError, pickle_record, plain_record
+from penstock.blockstore.building.record_pickles import (
+    ProgramObjectError,
+    pickle_record,
+    plain_record,
+)
 from tests.replay.stored import Stored
 
 

@@ -35,7 +35,7 @@ _PATIENCE_S = 400.0
 _ENDS_S = 1200.0
 _CLUSTER = "local-cluster[2,3,1024]"
 _PARTS = {
-    "block server": "-m penstock.blockstore.server",
+    "block server": "-m penstock.blockstore.server.block_server",
     "reader": "python_streaming_source_runner",
     "executor": "CoarseGrainedExecutorBackend",
 }

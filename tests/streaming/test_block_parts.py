@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark import TaskContext
 
-from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore, dataframe
-from penstock.blockstore.builder import join_binary
-from penstock.blockstore.record_pickles import pickle_record
+from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore
+from penstock.blockstore.building.builder import join_binary
+from penstock.blockstore.building.record_pickles import pickle_record
+from penstock.blockstore.reading import dataframe
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.streaming.dstream.derived_streams import union_of
 from tests.streaming.batches import batches

@@ -80,7 +80,7 @@ def block_servers(application_id: str) -> list[int]:
     """Return the block server processes of an application: who has its lock file open."""
     name = f"block-server-{application_id}-"
     # Not the process that only starts it, and ends at once.
-    module = "-m penstock.blockstore.server"
+    module = "-m penstock.blockstore.server.block_server"
     return [pid for pid in _pids() if _has_open(pid, name) and module in command_of(pid)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.blockstore.memory import ArenaError
+from penstock.blockstore.building.memory import ArenaError
 from penstock.errors import PenstockError
 from penstock.streaming import StreamingContext
 from penstock.wal import (
@@ -140,7 +140,9 @@ def test_results_are_exact_when_the_driver_is_killed(
     soak.run(len(moments), moments)
     assert soak.conf["spark.io.encryption.enabled"] == "true"
     # All has run by now: driver, JVM, Python's workers, block server.
-    assert any(b"penstock.blockstore.server" in arguments for arguments in seen.values())
+    assert any(
+        b"penstock.blockstore.server.block_server" in arguments for arguments in seen.values()
+    )
     checkpoint = tmp_path / "checkpoint"
     saved = [path for path in contents(checkpoint) if "/rdd-" in path and "/part-" in path]
     assert saved

@@ -18,9 +18,15 @@ from typing import Any
 import pytest
 
 from penstock.blockstore import BlockAccess, BlockNotFoundError, read_block
-from penstock.blockstore import reader as reader_module
-from penstock.blockstore._remote import fetch_from_host
-from penstock.blockstore.builder import DATA_START, DESCRIPTOR, KIND_CODES, MAGIC, BlockKind
+from penstock.blockstore.building.builder import (
+    DATA_START,
+    DESCRIPTOR,
+    KIND_CODES,
+    MAGIC,
+    BlockKind,
+)
+from penstock.blockstore.reading import reader as reader_module
+from penstock.blockstore.reading._remote import fetch_from_host
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wire import (
     ApplicationLink,

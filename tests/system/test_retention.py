@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.blockstore.reader import parse_block
+from penstock.blockstore.reading.reader import parse_block
 from penstock.errors import SettingError
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import LogReader

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from penstock.blockstore import BlockAccess, BlockKind, read_block, reader
+from penstock.blockstore import BlockAccess, BlockKind, read_block
+from penstock.blockstore.reading import reader
 from penstock.continuous import ContinuousOperation, FunctionSink
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver import Receiver

@@ -11,9 +11,9 @@ from pyspark import StorageLevel
 
 from penstock._setting_values import record_budget
 from penstock.blockstore import BlockStore, SealedBlock
-from penstock.blockstore import launch as block_server
 from penstock.blockstore.process_log import ProcessLog
 from penstock.blockstore.replicator import CopyHosts, FindReplicaHost, Replicator
+from penstock.blockstore.server import launch as block_server
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
 from penstock.processes import ProcessIdentity

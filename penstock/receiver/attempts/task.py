@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from penstock.blockstore import launch as block_server
+from penstock.blockstore.server import launch as block_server
 from penstock.errors import text_of
 from penstock.processes import stat_of
 from penstock.receiver.attempts.launch import ReceiverLaunch

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockBuilder, BlockKind, BlockStore, SealedBlock
 from penstock.blockstore.arrow_frames import compacted, stream_size
-from penstock.blockstore.builder import (
+from penstock.blockstore.building.builder import (
     DATA_START,
     HEADER_ROOM,
     batch_to_schema,
@@ -33,9 +33,9 @@ from penstock.blockstore.builder import (
     join_text,
     rows_to_batch,
 )
-from penstock.blockstore.lines import line_ends
-from penstock.blockstore.memory import ArenaError
-from penstock.blockstore.record_pickles import pickle_record
+from penstock.blockstore.building.lines import line_ends
+from penstock.blockstore.building.memory import ArenaError
+from penstock.blockstore.building.record_pickles import pickle_record
 from penstock.clock import Clock, WaitClock
 from penstock.dead_letters import DeadLetterWriter, PickledRecord, start_shown
 from penstock.errors import IllegalStateError, PenstockError, text_of

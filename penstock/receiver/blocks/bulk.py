@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock._arguments import refused
 from penstock.blockstore import BlockKind
-from penstock.blockstore.lines import line_ends
+from penstock.blockstore.building.lines import line_ends
 from penstock.receiver.blocks.assembler import MAX_LEASE, BlockAssembler
 
 MANY = (list, pa.RecordBatch, pa.Table)

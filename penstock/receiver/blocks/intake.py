@@ -42,7 +42,7 @@ import pyarrow as pa
 
 from penstock._arguments import refused
 from penstock.blockstore import BlockKind
-from penstock.blockstore.record_pickles import pickle_record
+from penstock.blockstore.building.record_pickles import pickle_record
 from penstock.dead_letters import PickledRecord
 from penstock.errors import PenstockError, SettingError
 from penstock.receiver.blocks.assembler import RecordPickleError

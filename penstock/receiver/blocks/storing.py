@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.blockstore import BlockKind
-from penstock.blockstore.builder import WITHOUT_OFFSETS
+from penstock.blockstore.building.builder import WITHOUT_OFFSETS
 from penstock.clock import WaitClock
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.position_changes import PositionChanges, encoded_position

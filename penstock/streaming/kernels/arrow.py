@@ -21,8 +21,8 @@ from pyspark import RDD
 from pyspark.sql import Row
 
 from penstock.blockstore import Block, BlockKind, BlockRDD
-from penstock.blockstore.kept_values import check_kept
-from penstock.blockstore.lines import line_pieces
+from penstock.blockstore.building.kept_values import check_kept
+from penstock.blockstore.building.lines import line_pieces
 from penstock.streaming.kernels.combine import MAX_KEYS, exact_sum
 from penstock.streaming.kernels.deferred import narrow
 

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
-from penstock.blockstore.launch import BlockServerLaunch, ensure_block_server
+from penstock.blockstore.server.launch import BlockServerLaunch, ensure_block_server
 from penstock.clock import Clock
 from penstock.receiver.attempts.task import executor_id, host_name
 from penstock.tracker.cluster import Cluster, ExecutorLocation

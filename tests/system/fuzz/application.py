@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.blockstore import BlockAccess
-from penstock.blockstore._fetch import fetch
-from penstock.blockstore.launch import (
+from penstock.blockstore.reading.fetch import fetch
+from penstock.blockstore.server.launch import (
     BlockServerLaunch,
     ensure_block_server,
     lock_path,

@@ -9,7 +9,7 @@ import struct
 import threading
 from collections import Counter, deque
 
-from penstock.blockstore._fetch import SERVICE
+from penstock.blockstore.reading.fetch import SERVICE
 from penstock.wire import AuthenticationError, ClientHandshake, Seals
 from tests.blockstore.peers import receive
 from tests.bounds import HANG_S

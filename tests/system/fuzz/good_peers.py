@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from penstock.blockstore._fetch import fetch
-from penstock.blockstore._remote import fetch_from_host
+from penstock.blockstore.reading._remote import fetch_from_host
+from penstock.blockstore.reading.fetch import fetch
 from penstock.wire.messages import (
     AddBlock,
     BlockServerAt,

@@ -1,4 +1,4 @@
-"""The block server: a process of its own per host, ``python -m penstock.blockstore.server``.
+"""The block server: a process of its own per host.
 
 What must hold:
 
@@ -44,10 +44,9 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._replica_service import ReplicaLogs, ReplicaService
-from penstock.blockstore._serving import BlockService, ServingLimits
-from penstock.blockstore.launch import (
+from penstock.blockstore.server._files import ApplicationFiles
+from penstock.blockstore.server._serving import BlockService, ServingLimits
+from penstock.blockstore.server.launch import (
     BlockServerLaunch,
     BlockServerReady,
     holds_lock,
@@ -56,6 +55,7 @@ from penstock.blockstore.launch import (
     remove_orphans,
     remove_own_files,
 )
+from penstock.blockstore.server.replica_service import ReplicaLogs, ReplicaService
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.wire import (
@@ -83,7 +83,7 @@ from penstock.wire.messages import (
 # for a while. It waits because an application may be just starting, or starting its block server
 # again.
 #
-# Lock files and empty logs of killed block servers are removed by `penstock.blockstore.launch`.
+# Lock files and empty logs of killed block servers are removed by `launch`.
 
 _MEMORY_FILE = re.compile(r"penstock-.+-[0-9a-f]{32}")
 

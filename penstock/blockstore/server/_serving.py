@@ -7,7 +7,7 @@ others. While a slot is sent its range is locked against reuse, as by any reader
 never mapped: it may be released meanwhile, and its file cut when it is used again; to look at a
 mapping beyond the end of its file ends a process (SIGBUS). The number of connections, of those that
 have proved nothing, and of records on their way at one time are bounded. Copies of other hosts'
-blocks come on the same connections (`_replica_service`).
+blocks come on the same connections (`replica_service`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.blockstore._fetch import (
+from penstock.blockstore.building.memory import lock_shared
+from penstock.blockstore.reading.fetch import (
     ANSWER,
     MAX_REQUEST_BYTES,
     REQUEST,
@@ -37,9 +38,8 @@ from penstock.blockstore._fetch import (
     FetchRequest,
     FetchStatus,
 )
-from penstock.blockstore._files import ApplicationFiles
-from penstock.blockstore._replica_service import ReplicaRequest, ReplicaService, Upload
-from penstock.blockstore.memory import lock_shared
+from penstock.blockstore.server._files import ApplicationFiles
+from penstock.blockstore.server.replica_service import ReplicaRequest, ReplicaService, Upload
 from penstock.clock import SystemClock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.wal import RECORD_HEADER_SIZE, Answer, WalError, answer_of, record_length

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.backoff import Backoff
 from penstock.blockstore._encryption import opened_copy
-from penstock.blockstore._fetch import BlockNotServedError, FetchStatus, fetch
+from penstock.blockstore.reading.fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.errors import PenstockError
 from penstock.wal import SEAL_SIZE, CorruptRecordError, LogCipher, WalError
 from penstock.wire import (
@@ -32,8 +32,8 @@ from penstock.wire import (
 from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, ReceivedBlockInfo
 
 if TYPE_CHECKING:
-    from penstock.blockstore._readahead import Readahead
-    from penstock.blockstore.reader import BlockAccess
+    from penstock.blockstore.reading._readahead import Readahead
+    from penstock.blockstore.reading.reader import BlockAccess
 
 _log = logging.getLogger("penstock.blockstore")
 

@@ -1,6 +1,7 @@
 """Taking copies of blocks over the block port: what a block server does for senders on other hosts.
 
-On a connection that has proved the secret, beside requests for blocks (`_fetch`), little-endian:
+On a connection that has proved the secret, beside requests for blocks
+(`penstock.blockstore.reading.fetch`), little-endian:
 
 - request: u32 length, MessagePack of a `ReplicaRequest`, and their tag; then the block's bytes, and
   the tag of their SHA-256 where `ReplicaRequest.sealed` says so;
@@ -25,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from crc32c import crc32c
 
-from penstock.blockstore._files import ApplicationFiles
+from penstock.blockstore.server._files import ApplicationFiles
 from penstock.wal import RECORD_HEADER_SIZE, LogOptions, LogWriter, WalError
 from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace

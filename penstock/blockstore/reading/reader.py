@@ -46,18 +46,18 @@ from pyspark import TaskContext
 
 from penstock.blockstore._compression import expanded
 from penstock.blockstore._encryption import block_cipher, opened_copy
-from penstock.blockstore._readahead import Readahead
-from penstock.blockstore.builder import (
+from penstock.blockstore.building.builder import (
     DESCRIPTOR,
     KIND_CODES,
     MAGIC,
     WITHOUT_OFFSETS,
     BlockKind,
 )
-from penstock.blockstore.lines import line_chunks, line_column, line_part, line_pieces
-from penstock.blockstore.memory import lock_shared
+from penstock.blockstore.building.lines import line_chunks, line_column, line_part, line_pieces
+from penstock.blockstore.building.memory import lock_shared
+from penstock.blockstore.building.record_pickles import learn, plain_record
 from penstock.blockstore.process_log import cipher_of, log_of
-from penstock.blockstore.record_pickles import learn, plain_record
+from penstock.blockstore.reading._readahead import Readahead
 from penstock.errors import PenstockError
 from penstock.reused_memory import ReusedMemory
 from penstock.wal import (
@@ -483,7 +483,7 @@ def _find(
             tried.note(_named(replica.segment), error, _is_lost(error))
     if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
-        from penstock.blockstore._remote import HostSilentError, fetch_from_host
+        from penstock.blockstore.reading._remote import HostSilentError, fetch_from_host
         from penstock.wire import (
             AuthenticationError,
             ConnectionLostError,
@@ -528,7 +528,7 @@ def _tell_slow(
     global _slow_told_s
     if access.link.tracker is None or time.monotonic() < _slow_told_s + _SLOW_EVERY_S:
         return
-    from penstock.blockstore._remote import ask_tracker
+    from penstock.blockstore.reading._remote import ask_tracker
 
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty(_BATCH_TIME_PROPERTY)
@@ -696,7 +696,7 @@ def _is_noted(info: ReceivedBlockInfo, access: BlockAccess, error: BlockNotFound
         _log.warning("Block %s, which is lost, is left out: %s", info.block_id, error)
         return True
     # It is rare; the import would cost every task.
-    from penstock.blockstore._remote import ask_tracker
+    from penstock.blockstore.reading._remote import ask_tracker
 
     message = SkippedBlock(info.stream_id, info.block_id, str(error))
     return isinstance(ask_tracker(message, access, access.fetch_timeout_s), Ok)

@@ -133,7 +133,7 @@ class FetchStatus(enum.IntEnum):
     BUSY = 3
     """Too many others are being served; the same request may succeed later."""
     KEPT = 4
-    """A copy was written (`_replica_service`); its place follows."""
+    """A copy was written (`penstock.blockstore.server.replica_service`); its place follows."""
     NOT_KEPT = 5
     """A copy arrived and could not be written."""
 

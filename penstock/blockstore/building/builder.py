@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.blockstore.kept_values import check_cast, check_kept, check_made
-from penstock.blockstore.memory import Slot
-from penstock.blockstore.record_pickles import definitions
+from penstock.blockstore.building.kept_values import check_cast, check_kept, check_made
+from penstock.blockstore.building.memory import Slot
+from penstock.blockstore.building.record_pickles import definitions
 
 HEADER_ROOM = 64
 """Bytes that the log's record header takes before the payload."""

@@ -25,7 +25,7 @@ from functools import partial
 
 import msgspec
 
-from penstock.blockstore._files import ApplicationFiles
+from penstock.blockstore.server._files import ApplicationFiles
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity, host_id
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
@@ -309,7 +309,15 @@ def _start(launch: BlockServerLaunch, lock: int, timeout_s: float) -> BlockServe
     log = os.open(log_path(launch), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(
-            [_python(), "-I", "-S", "-c", _DETACH, "penstock.blockstore.server", str(lock)],
+            [
+                _python(),
+                "-I",
+                "-S",
+                "-c",
+                _DETACH,
+                "penstock.blockstore.server.block_server",
+                str(lock),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
