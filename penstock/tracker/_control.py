@@ -12,7 +12,7 @@ from penstock.tracker.hosts.block_deletion import DiskRoom
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts
 from penstock.tracker.ledger.received_block_tracker import AttemptRegistration, ReceivedBlockTracker
 from penstock.tracker.receivers.receiver_tracking_info import Listeners, ReceiverState
-from penstock.tracker.receivers.registry import Receivers
+from penstock.tracker.receivers.registry import Receivers, replaced
 from penstock.tracker.receivers.slots import ReceiverSlot
 from penstock.wal import is_shared
 from penstock.wire import Peer
@@ -213,7 +213,10 @@ class Control:
         if isinstance(registration, LedgerError):
             # A log that is full now may have space later.
             return Failure(str(registration))
-        info, new, rates = self._receivers.register(peer, message)
+        registered = self._receivers.register(peer, message)
+        if registered is None:
+            return Refused(replaced(message))
+        info, new, rates = registered
         if not self._is_started():
             # It came just when the receivers were told to stop, and would never hear of it.
             peer.send(StopReceiver())

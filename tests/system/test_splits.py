@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import signal
@@ -9,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,8 +27,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 class Program:
     """The driver, which is killed and started again."""
 
-    def __init__(self, folder: Path, master: str, last: int) -> None:
+    def __init__(
+        self, folder: Path, master: str, last: int, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.folder, self.master, self.last = folder, master, last
+        self.settings = json.dumps(dict(settings or {}))
         for name in ("pids", "batches"):
             (folder / name).mkdir()
         self.start()
@@ -35,7 +40,7 @@ class Program:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "tests.system.splits_program"),
-                *(str(self.folder), self.master, str(self.last)),
+                *(str(self.folder), self.master, str(self.last), self.settings),
             ],
             env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()},
             stdin=subprocess.PIPE,
@@ -52,8 +57,11 @@ class Program:
         assert line == word, (line, (self.folder / "stderr").read_text()[-5000:])
 
     def scale(self, count: int) -> None:
+        self.ask(str(count))
+
+    def ask(self, line: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
         self.read("scaled")
 
@@ -102,8 +110,10 @@ class Program:
 
 
 @contextmanager
-def program(folder: Path, master: str, last: int) -> Iterator[Program]:
-    made = Program(folder, master, last)
+def program(
+    folder: Path, master: str, last: int, settings: Mapping[str, str] | None = None
+) -> Iterator[Program]:
+    made = Program(folder, master, last, settings)
     try:
         yield made
     finally:
@@ -160,5 +170,22 @@ def test_kills_and_scales_lose_and_double_nothing_and_no_split_is_in_two_places(
             WAIT_S,
             lambda: str({split: len(found) for split, found in running.seen().items()}),
         )
+        running.stop()
+        check(running)
+
+
+@pytest.mark.timeout(600)
+def test_receivers_that_take_long_to_start_read_however_often_it_scales(tmp_path: Path) -> None:
+    # Longer than one that is not connected has to stop.
+    (tmp_path / "slow").write_text("7")
+    counts = itertools.cycle((3, 2, 4, 2))
+    with program(tmp_path, "local[6]", 50) as running:
+        end_s = time.monotonic() + WAIT_S
+        while not running.seen():
+            assert time.monotonic() < end_s, (tmp_path / "stderr").read_text()[-5000:]
+            running.scale(next(counts))
+            time.sleep(1)
+        total = SPLITS * running.last
+        await_that("all records", lambda: sum(map(len, running.seen().values())) >= total, WAIT_S)
         running.stop()
         check(running)

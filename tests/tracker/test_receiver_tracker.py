@@ -463,6 +463,27 @@ def test_a_receiver_is_started_again_until_it_ends_for_good(tmp_path: Path) -> N
         assert cluster.ended_for_good()
 
 
+def test_an_attempt_that_is_replaced_while_it_registers_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, _):
+        old = cluster.next_attempt()
+        register = tracker.ledger.register_attempts
+        later: list[Attempt] = []
+
+        def replaced_meanwhile(attempts: Any) -> Any:
+            if not later:
+                old.end.set_exception(RuntimeError("executor lost"))
+                later.append(cluster.next_attempt())
+            return register(attempts)
+
+        monkeypatch.setattr(tracker.ledger, "register_attempts", replaced_meanwhile)
+        assert isinstance(old.register(), Refused)
+        assert not tracker.tracking_infos()[0].active
+        assert isinstance(later[0].register(), Registered)
+        assert tracker.tracking_infos()[0].active
+
+
 def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
         old = cluster.next_attempt()

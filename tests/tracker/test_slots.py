@@ -280,6 +280,22 @@ def test_a_slot_moves_from_an_executor_that_is_about_to_go_when_all_its_receiver
         assert isinstance(process.register(), Refused)
 
 
+def test_a_slot_moves_also_when_the_last_that_it_runs_is_cancelled(tmp_path: Path) -> None:
+    with shared_tracker(tmp_path) as (tracker, cluster, _):
+        process = Process(slot_launch(cluster), 1, 0, 1, 2)
+        process.register()
+        attempts = process.started(0, 1, 2)
+        (slot,) = tracker._slots.values()
+        slot.move()
+        process.end(1, attempts[1], "ValueError: no")
+        await_that("its next start", lambda: 1 in slot._runs)
+        process.end(0, attempts[0], "ValueError: no")
+        assert process.messages.empty()
+        # It hangs.
+        slot.cancel_attempt(2)
+        assert process.messages.get(timeout=WAIT_S) == StopReceiver()
+
+
 def test_a_slot_that_runs_nothing_yet_does_not_move(tmp_path: Path) -> None:
     with shared_tracker(tmp_path) as (tracker, cluster, _):
         (slot,) = tracker._slots.values()

@@ -403,6 +403,96 @@ def test_what_comes_of_an_attempt_after_its_splits_went_is_refused(tmp_path: Pat
         assert isinstance(store(before[1], b=9), Refused)
 
 
+def test_one_that_starts_goes_on_and_has_its_splits_of_when_it_registers(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"abcd"), 2, 4) as (tracker, cluster, events):
+        starting = [cluster.next_attempt() for _ in range(2)]
+        before = {stream: splits for stream, splits in tracker.splits(0).items() if splits}
+        for count in (4, 3, 2, 4, 3) * 3:
+            tracker.scale(0, count)
+            await_that(
+                "the change",
+                lambda count=count: sum(map(bool, tracker.splits(0).values())) == count,
+                WAIT_S,
+            )
+        now = tracker.splits(0)
+        assert now != before
+        for attempt in starting:
+            stream = attempt.launch.stream_id
+            assert attempt.register().splits == now[stream]
+            assert not attempt.end.done()
+            assert is_untold(attempt)
+            name, split = attempt.launch.attempt, now[stream][0]  # type: ignore[index]
+            made = block(stream, name, attempt.first, position=change(**{split: 7}))
+            assert attempt.add(made) == Ok()
+        assert "error" not in events.rest()
+
+
+def test_one_that_registers_while_its_splits_move_is_told_to_stop_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sharing(tmp_path, Shared(*"ab"), 1, 2) as (tracker, cluster, events):
+        late = cluster.next_attempt()
+        divide = tracker.ledger.divide
+        answers: list[Any] = []
+
+        def register_first(event: SplitsEvent, unregistered: Any = ()) -> bool:
+            if unregistered and not answers:
+                answers.append(late.register())
+                assert isinstance(store(late, a=5), Ok)
+            return divide(event, unregistered)
+
+        monkeypatch.setattr(tracker.ledger, "divide", register_first)
+        tracker.scale(0, 2)
+        assert isinstance(late.next_message(), StopReceiver)
+        assert answers[0].splits == ("a", "b")
+        # What it stores yet is taken, and no one else reads.
+        assert store(late, 1, a=6, b=9) == Ok()
+        assert not cluster.has_more()
+        late.deregister()
+        late.finish()
+        after = begun(cluster, 2)
+        assert splits_of(after) == {0: ("a",), 1: ("b",)}
+        assert (after[0].place, after[1].place) == ({"a": 6}, {"b": 9})  # type: ignore[attr-defined]
+        assert "error" not in events.rest()
+
+
+def test_one_that_is_to_have_nothing_while_it_starts_is_cancelled_and_registers_no_more(
+    tmp_path: Path,
+) -> None:
+    cluster = ThreadCluster()
+    cluster.ignores_cancel = True
+    with sharing(tmp_path, Shared(*"ab"), 2, 2, cluster=cluster) as (tracker, _, events):
+        kept, left = sorted(
+            (cluster.next_attempt() for _ in range(2)), key=lambda one: one.launch.stream_id
+        )
+        tracker.scale(0, 1)
+        await_that("the change", lambda: tracker.splits(0)[1] is None, WAIT_S)
+        await_that("its end", lambda: cluster.cancelled, WAIT_S)
+        assert sorted(kept.register().splits) == ["a", "b"]
+        assert isinstance(left.register(), Refused)
+        left.finish()
+        tracker.scale(0, 2)
+        kept.obey()
+        assert set(splits_of(begun(cluster, 2))) == {0, 1}
+        assert "error" not in events.rest()
+
+
+def test_one_that_starts_waits_for_a_process_of_before_that_is_still_there(tmp_path: Path) -> None:
+    with sharing(tmp_path, Shared(*"ab"), 2, 2) as (tracker, cluster, _):
+        before = begun(cluster, 2)
+        # Spark has lost sight of it.
+        before[1].end.set_exception(RuntimeError("the executor is lost"))
+        again = cluster.next_attempt()
+        tracker.scale(0, 1)
+        before[0].obey()
+        assert store(before[1], b=5) == Ok()
+        assert not cluster.has_more()
+        before[1].close()
+        (one,) = begun(cluster, 1).values()
+        assert one.place == {"b": 5}  # type: ignore[attr-defined]
+        assert again.end.done()
+
+
 def test_a_receiver_that_dies_keeps_its_splits(tmp_path: Path) -> None:
     with sharing(tmp_path, Shared(*"abcd"), 2, 2) as (_, cluster, events):
         before = begun(cluster, 2)

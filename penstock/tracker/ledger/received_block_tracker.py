@@ -491,14 +491,24 @@ class ReceivedBlockTracker:
             found = [self._state.split_places(one) for one in streams]
         return {split: place for places in found for split, place in places.items()}
 
-    def divide(self, splits: SplitsEvent) -> None:
+    def divide(self, splits: SplitsEvent, unregistered: Collection[str] = ()) -> bool:
         """Give receivers that share a source its splits, and fence those whose splits change.
+
+        Args:
+            splits: Who has which.
+            unregistered: Attempts that have not registered: they are told of these when they do.
+
+        Returns:
+            Whether it was done; not if one of them has registered, and reads what it had.
 
         Raises:
             LedgerWriteError: When the driver log did not take it; nothing was changed.
         """
         with self._commit_lock:
+            if any(attempt in self._state.attempts for attempt in unregistered):
+                return False
             self._commit(f"the splits of {len(splits.streams)} receivers", [splits])
+            return True
 
     def end_attempt(self, attempt: str) -> None:
         """Say that the attempt's process is gone for good: it adds no more, its files are left."""

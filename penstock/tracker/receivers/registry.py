@@ -242,10 +242,7 @@ class Receivers:
                 return f"stream {message.stream_id} has no receiver"
             info = entry.info
             if message.attempt != info.attempt:
-                return (
-                    f"attempt {message.attempt} is not the one that was launched last for stream "
-                    f"{message.stream_id}"
-                )
+                return replaced(message)
             misplaced = info.state is ReceiverState.SCHEDULED and not self._is_acceptable(
                 info, message
             )
@@ -273,14 +270,17 @@ class Receivers:
 
     def register(
         self, peer: Peer, message: RegisterReceiver
-    ) -> tuple[ReceiverTrackingInfo, bool, Rates | None]:
+    ) -> tuple[ReceiverTrackingInfo, bool, Rates | None] | None:
         """Make the receiver ACTIVE, with `peer` as its connection.
 
         Returns:
-            The receiver, whether it is new (not a mere reconnect), and the rates in force.
+            The receiver, whether it is new (not a mere reconnect), and the rates in force; None
+            when another attempt was launched since it was asked for a `refusal`, or none is to be.
         """
         with self._lock:
             entry = self._entries[message.stream_id]
+            if entry.info.attempt != message.attempt:
+                return None
             new = entry.info.state is not ReceiverState.ACTIVE
             name = entry.info.name or f"{message.receiver_type}-{message.stream_id}"
             running = ExecutorLocation(message.host, message.executor_id)
@@ -462,15 +462,35 @@ class Receivers:
         return True
 
     def park(self, stream_id: int) -> None:
-        """Take nothing of a receiver's last attempt any more: its job is over."""
+        """Take nothing of a receiver's last attempt any more, if that does not run.
+
+        One that starts can register no more, and is started again when its job is over.
+        """
         with self._lock:
             entry = self._entries[stream_id]
-            entry.info = replace(entry.info, attempt="")
+            if entry.info.state is not ReceiverState.ACTIVE:
+                entry.moves = True
+                entry.info = replace(entry.info, attempt="")
 
     def connected(self) -> set[int]:
         """Return the streams of which any attempt has a connection."""
         with self._lock:
-            return {stream_id for stream_id, _ in self._connections.values()}
+            return self._connected()
+
+    def _connected(self) -> set[int]:
+        return {stream_id for stream_id, _ in self._connections.values()}
+
+    def starting(self) -> dict[int, str]:
+        """Return by stream the attempts that have not registered, where no other is connected."""
+        with self._lock:
+            connected = self._connected()
+            return {
+                stream_id: entry.info.attempt
+                for stream_id, entry in self._entries.items()
+                if entry.info.state is ReceiverState.SCHEDULED
+                and entry.info.attempt
+                and stream_id not in connected
+            }
 
     def seal(self, stream_id: int) -> bool:
         """Have a receiver seal its open block; False when none is connected."""
@@ -529,3 +549,11 @@ class Receivers:
                     left.append(entry.info)
                 entry.peer = None
         return left
+
+
+def replaced(message: RegisterReceiver) -> str:
+    """Say why an attempt that is not the receiver's own any more may not register."""
+    return (
+        f"attempt {message.attempt} is not the one that was launched last for stream "
+        f"{message.stream_id}"
+    )

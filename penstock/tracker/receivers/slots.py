@@ -156,6 +156,7 @@ class ReceiverSlot:
         with self._changed:
             run = self._runs.pop(stream_id, None)
             is_last = not self._runs
+            self._end_if_moved()
         if run is not None:
             run.end.set_exception(PenstockError("it was cancelled"))
         if is_last:

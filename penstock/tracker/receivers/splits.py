@@ -4,15 +4,18 @@ What must hold
 --------------
 
 * *A split is in one place.* Who has which splits stands in the ledger, and a receiver learns of its
-  own when it registers. They change only for receivers that are at rest: whose job is over and
-  whose connection is gone. The record that says so fences their attempts, so that also a process
-  that Spark has lost sight of adds nothing of a split that is another's.
+  own when it registers. They change only for receivers that are at rest: whose job is over, or
+  whose attempt has not registered yet, and of which there is no connection. The record that says
+  so fences the attempts before, so that also a process that Spark has lost sight of adds nothing
+  of a split that is another's; and it is not written if one has registered meanwhile.
 * *Its position goes with it*, in that same record: who gets a split begins behind its last block.
 * *Moves are sticky.* A split stays where it is unless its receiver has too many, or is not wanted;
   receivers whose splits stay are not touched.
 * *One that dies keeps its splits*: its restart, which takes no one else down, is sooner there than
   others would be, and lasts as long as a move. The others take over what no one starts again: of
   a receiver that is given up, or whose executor was lost and leaves too few slots for all.
+* *One that starts goes on starting*, and has what it has when it registers; else moves that come
+  faster than starts would keep it from ever reading. Only one that is to have nothing is cancelled.
 * What cannot be done now is done later: nothing that hangs holds up who is not concerned.
 
 Each of the most receivers that the stream may have is a stream of the ledger of its own, with its
@@ -401,8 +404,9 @@ class SplitStream:
             concerned = frozenset(one for one in now if then[one] != now[one])
             self._held = concerned | self._late
         try:
-            if concerned and self._bring_to_rest(concerned):
-                self._divide_among(concerned, wanted, tuple(now))
+            while concerned and self._bring_to_rest(concerned):
+                if self._divide_among(concerned, wanted, tuple(now)):
+                    break
         finally:
             with self._changed:
                 self._held = self._late
@@ -416,21 +420,32 @@ class SplitStream:
         )
         return {one: self._has[one] for one in by_activity}
 
-    def _divide_among(self, concerned: frozenset[int], wanted: int, order: tuple[int, ...]) -> None:
+    def _divide_among(self, concerned: frozenset[int], wanted: int, order: tuple[int, ...]) -> bool:
+        """Divide splits among those that are at rest; False: one of them has just registered."""
         with self._logging:
+            starting = self._receivers.starting()
             with self._changed:
-                able = self._at_rest(concerned)
+                able = self._at_rest(concerned, starting)
                 fixed = {one for one in self.streams if one not in able} | self._over
                 now = {one: self._has[one] for one in order}
                 then = divided(self._splits, now, wanted, fixed, self._gone)
             moved = [one for one in able if then[one] != self._has[one]]
-            # What comes of it from here on is of no attempt that is known.
+            # What comes of others from here on is of no attempt that is known.
+            going_on = [one for one in moved if one in starting and then[one]]
             for one in moved:
-                self._receivers.park(one)
+                if one not in going_on:
+                    self._receivers.park(one)
+            unregistered = [starting[one] for one in moved if one in starting]
             try:
-                self._log(then)
+                is_divided = self._log(then, unregistered=unregistered)
             except LedgerWriteError as error:
                 _log.error("%s; it is tried again", error)
+                is_divided = True
+        for one in moved:
+            if one in starting and one not in going_on:
+                self._cancel(one)
+        if not is_divided:
+            return False
         late = concerned - able
         self._late |= late
         if late:
@@ -438,25 +453,46 @@ class SplitStream:
                 "The receivers of the streams %s have not ended, and keep their splits for now",
                 ", ".join(map(str, sorted(late))),
             )
+        return True
 
-    def _log(self, has: Mapping[int, Splits], changes: Mapping[str, Any] | None = None) -> None:
-        """Log who has which splits, and take note of it. `_logging` is held."""
+    def _log(
+        self,
+        has: Mapping[int, Splits],
+        changes: Mapping[str, Any] | None = None,
+        unregistered: Collection[str] = (),
+    ) -> bool:
+        """Log who has which splits, and take note of it. `_logging` is held.
+
+        False: one of the attempts that were not to have registered has; nothing was changed.
+        """
         event = SplitsEvent(
             tuple((one, has[one]) for one in self.streams),
             self._wanted,
             self._declared,
             dict(changes or {}),
         )
-        if event != self._ledger.splits(self.streams):
-            self._ledger.divide(event)
+        if event != self._ledger.splits(self.streams) and not self._ledger.divide(
+            event, unregistered
+        ):
+            return False
         with self._changed:
             self._has = dict(event.streams)
         for one, splits in event.streams:
             _log.debug("receiver %d of the stream %r has %s", one, self._name, splits)
+        return True
 
-    def _at_rest(self, streams: frozenset[int]) -> frozenset[int]:
-        """Return those whose job is over and whose connection is gone. `_changed` is held."""
-        return streams & self._resting - self._receivers.connected()
+    def _at_rest(
+        self, streams: frozenset[int], starting: Mapping[int, str] | None = None
+    ) -> frozenset[int]:
+        """Return those that have no connection, and read nothing. `_changed` is held.
+
+        Args:
+            streams: Of which receivers.
+            starting: The attempts that have not registered; None: those of now.
+        """
+        if starting is None:
+            starting = self._receivers.starting()
+        return streams & (self._resting - self._receivers.connected() | starting.keys())
 
     def _bring_to_rest(self, concerned: frozenset[int]) -> bool:
         """Have receivers stop, within a time; False: all is to stop."""
