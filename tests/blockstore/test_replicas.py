@@ -40,11 +40,11 @@ from penstock.blockstore.reading.reader import parse_block
 from penstock.blockstore.replicator import (
     CopyHosts,
     IllegalStateError,
-    PeerLink,
     Replicator,
 )
 from penstock.blockstore.server._files import ApplicationFiles
 from penstock.blockstore.server._serving import BlockService, ServingLimits
+from penstock.blockstore.server.peer_link import PeerLink
 from penstock.blockstore.server.replica_service import ReplicaLogs, ReplicaRequest, ReplicaService
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.errors import PenstockError

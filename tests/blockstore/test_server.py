@@ -32,7 +32,6 @@ from penstock.blockstore.reading.fetch import (
     FetchStatus,
     fetch,
 )
-from penstock.blockstore.replicator import PeerLink
 from penstock.blockstore.server.launch import (
     BlockServerLaunch,
     BlockServerReady,
@@ -42,6 +41,7 @@ from penstock.blockstore.server.launch import (
     log_path,
     scratch_claim_path,
 )
+from penstock.blockstore.server.peer_link import PeerLink
 from penstock.errors import PenstockError
 from penstock.processes import ProcessIdentity, started
 from penstock.wal import (

@@ -20,7 +20,7 @@ from penstock.blockstore.reading import fetch as module
 from penstock.blockstore.reading._remote import fetch_from_host
 from penstock.blockstore.reading.fetch import ANSWER, FetchStatus, fetch
 from penstock.blockstore.reading.reader import BlockAccess
-from penstock.blockstore.replicator import PeerLink
+from penstock.blockstore.server.peer_link import PeerLink
 from penstock.wire import (
     TAG_BYTES,
     ApplicationLink,
