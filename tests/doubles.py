@@ -9,9 +9,12 @@ from typing import Any
 from penstock.streaming import StreamingListener
 from penstock.wire import Peer, Reply
 from penstock.wire.messages import (
+    BlocksCopied,
     BlockServerAt,
     BlockServerRegistered,
+    CopiesAt,
     FindBlockServer,
+    FindCopies,
     Message,
     Ok,
     RegisterBlockServer,
@@ -75,8 +78,10 @@ class BlockServerTracker:
         self.gone: list[Peer] = []
         self.answer: Message = BlockServerRegistered(60.0)
         self.found: Message = BlockServerAt(None, False)
+        self.copies: Message = CopiesAt(())
         self.searched = 0
         self.slow: list[SlowBlock] = []
+        self.copied: list[BlocksCopied] = []
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         if isinstance(message, FindBlockServer):
@@ -84,9 +89,16 @@ class BlockServerTracker:
                 self.searched += 1
                 self.changed.notify_all()
                 return self.found
+        if isinstance(message, FindCopies):
+            return self.copies
         if isinstance(message, SlowBlock):
             with self.changed:
                 self.slow.append(message)
+                self.changed.notify_all()
+                return Ok()
+        if isinstance(message, BlocksCopied):
+            with self.changed:
+                self.copied.append(message)
                 self.changed.notify_all()
                 return Ok()
         assert isinstance(message, RegisterBlockServer)

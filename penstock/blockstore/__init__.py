@@ -30,6 +30,10 @@ Which host that is, the driver says, one for the attempt as long as it answers. 
 the block that was on its way is sent to the next one. When there is none, blocks go on with one
 copy, which is reported once, and another host is looked for in the background.
 
+A copy that was lost is made again when the driver asks for that: the block server of a host that
+has the block sends it to that of another one (`BlockCopier`), and the driver notes the new place.
+With a key the copy is what came here, or the whole record of the receiver's log, as it is there.
+
 A block's life
 --------------
 

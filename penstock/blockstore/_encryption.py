@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 
 from penstock.blockstore.building.memory import ArenaError
-from penstock.wal import EncryptionKey, LogCipher
+from penstock.wal import (
+    CorruptRecordError,
+    EncryptionKey,
+    LogCipher,
+    parse_record,
+    record_length,
+)
 
 _MOUNTS = "/proc/self/mountinfo"
 _IN_MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
@@ -25,13 +31,38 @@ def sealed_copy(cipher: LogCipher, block_id: str, payload: memoryview) -> memory
     return memoryview(cipher.seal(payload, block_id.encode()))
 
 
-def opened_copy(cipher: LogCipher | None, block_id: str, payload: memoryview) -> memoryview:
+def opened_copy(
+    cipher: LogCipher | None,
+    block_id: str,
+    payload: memoryview,
+    log_cipher: LogCipher | None = None,
+    sequence: int = -1,
+) -> memoryview:
     """Return the payload of a block from that of its copy on another host.
+
+    Args:
+        cipher: Decrypts what the receiver sent; None: copies are in clear.
+        block_id: The block.
+        payload: That of its copy.
+        log_cipher: Decrypts the record in the receiver's log, which the copy may be as a whole.
+        sequence: That of this record.
 
     Raises:
         CorruptRecordError: It is not the copy of this block.
     """
-    return payload if cipher is None else memoryview(cipher.unseal(payload, block_id.encode()))
+    if cipher is None:
+        return payload
+    if log_cipher is not None and _is_record(payload, sequence):
+        return parse_record(payload, expected_sequence=sequence, cipher=log_cipher)
+    return memoryview(cipher.unseal(payload, block_id.encode()))
+
+
+def _is_record(payload: memoryview, sequence: int) -> bool:
+    try:
+        record_length(payload, expected_sequence=sequence)
+    except CorruptRecordError:
+        return False
+    return True
 
 
 def check_in_memory(folder: str) -> None:

@@ -445,6 +445,19 @@ class BlockServerAt(msgspec.Struct, frozen=True, tag=True):
     """Whether one is about to come: a receiver of the host lives and starts it."""
 
 
+class FindCopies(msgspec.Struct, frozen=True, tag=True):
+    """Ask which copies a block has by now (batch task). Answered by `CopiesAt`."""
+
+    stream_id: int
+    block_id: str
+
+
+class CopiesAt(msgspec.Struct, frozen=True, tag=True):
+    """The tracker's answer."""
+
+    replicas: tuple[ReplicaPlace, ...]
+
+
 class SkippedBlock(msgspec.Struct, frozen=True, tag=True):
     """A batch goes on without a block that no host has (batch task). Answered by `Ok`.
 
@@ -486,6 +499,31 @@ class ReleaseBlocks(msgspec.Struct, frozen=True, tag=True):
     attempts: tuple[str, ...]
     segments: tuple[tuple[str, int], ...]
     memory: tuple[str, ...] = ()
+
+
+class CopyBlocks(msgspec.Struct, frozen=True, tag=True):
+    """Copy blocks of this host to another one; answered later by `BlocksCopied` (send)."""
+
+    request: int
+    """Comes back in the answer."""
+    host: str
+    """The other one."""
+    address: tuple[str, int]
+    """Its block server."""
+    blocks: tuple[ReceivedBlockInfo, ...]
+    """Each as this host has it: `host` is this one, and no other place is named."""
+
+
+class BlocksCopied(msgspec.Struct, frozen=True, tag=True):
+    """What became of a `CopyBlocks` (send)."""
+
+    request: int
+    places: tuple[ReplicaPlace | None, ...]
+    """Of the first of its blocks, in order; None: it was not copied. The others were not tried."""
+    reason: str = ""
+    """Why the last of those was not copied."""
+    is_refused: bool = False
+    """It was the other host that took none."""
 
 
 class StopBlockServer(msgspec.Struct, frozen=True, tag=True):
@@ -792,6 +830,8 @@ Message = (
     | BlockServerRegistered
     | FindBlockServer
     | BlockServerAt
+    | FindCopies
+    | CopiesAt
     | SkippedBlock
     | SlowBlock
     | FindStream
@@ -802,6 +842,8 @@ Message = (
     | BlocksAt
     | CommitPlace
     | ReleaseBlocks
+    | CopyBlocks
+    | BlocksCopied
     | StopBlockServer
     | SubscribeTask
     | Subscribed

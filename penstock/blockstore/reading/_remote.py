@@ -1,9 +1,10 @@
 """Reading a block of another host, also when its block server was replaced meanwhile.
 
-A batch's tasks know the block servers as they were when the batch was made. A block that is on
-two hosts is asked for on both. When none of the servers that are known can be reached, the tracker
-is asked. So a block server may be killed, or a host be cut off for less than the time-out, without
-failing a batch; a server that is gone for good is told at once.
+A batch's tasks know the block servers, and where a block's copies are, as that was when the batch
+was made. A block that is on two hosts is asked for on both. When none of the servers that are known
+can be reached, the tracker is asked, also for copies that were made since. So a block server may be
+killed, or a host be cut off for less than the time-out, without failing a batch; a server that is
+gone for good is told at once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from penstock.backoff import Backoff
 from penstock.blockstore._encryption import opened_copy
 from penstock.blockstore.reading.fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.errors import PenstockError
-from penstock.wal import SEAL_SIZE, CorruptRecordError, LogCipher, WalError
+from penstock.wal import RECORD_HEADER_SIZE, CorruptRecordError, LogCipher, WalError
 from penstock.wire import (
     AuthenticationError,
     Client,
@@ -29,7 +30,14 @@ from penstock.wire import (
     WireError,
     WireOptions,
 )
-from penstock.wire.messages import BlockServerAt, FindBlockServer, Message, ReceivedBlockInfo
+from penstock.wire.messages import (
+    BlockServerAt,
+    CopiesAt,
+    FindBlockServer,
+    FindCopies,
+    Message,
+    ReceivedBlockInfo,
+)
 
 if TYPE_CHECKING:
     from penstock.blockstore.reading._readahead import Readahead
@@ -93,35 +101,44 @@ def fetch_from_host(
     together = ahead if cipher is None and log_cipher is None else None
     context = access.link.client_context()
     deadline_s = time.monotonic() + access.fetch_timeout_s
-    sources = [
-        _Source(
+
+    def source(copy: ReceivedBlockInfo, *, is_copy: bool) -> _Source:
+        return _Source(
             copy,
             access.servers.get(copy.host),
-            cipher if number else log_cipher or cipher,
-            is_copy=number > 0,
-            together=None if number else together,
+            cipher if is_copy else log_cipher or cipher,
+            copy_of=(log_cipher or cipher, info.sequence) if is_copy else None,
+            together=None if is_copy else together,
         )
-        for number, copy in enumerate(copies_of(info))
-    ]
+
+    first, *copies = copies_of(info)
+    sources = [source(first, is_copy=False), *(source(copy, is_copy=True) for copy in copies)]
     backoff = Backoff(_FIRST_PAUSE_S, _MAX_PAUSE_S)
     while True:
-        for source in sorted(sources, key=_expected_last):
+        for each in sorted(sources, key=_expected_last):
             left_s = max(0.001, deadline_s - time.monotonic())
-            if (payload := source.fetch(access, context, left_s, len(sources) > 1)) is not None:
+            if (payload := each.fetch(access, context, left_s, len(sources) > 1)) is not None:
                 return payload
-        open_ones = [source for source in sources if not source.is_over]
+        # Also when the time is over: whether a silent host is lost only the tracker knows.
+        left_s = max(_LAST_ASK_S, deadline_s - time.monotonic())
+        now = ask_tracker(FindCopies(info.stream_id, info.block_id), access, left_s)
+        if isinstance(now, CopiesAt):
+            known = {each.info.host for each in sources}
+            new = tuple(copy for copy in now.replicas if copy.host not in known)
+            _, *copies = copies_of(msgspec.structs.replace(info, replicas=new))
+            sources += [source(copy, is_copy=True) for copy in copies]
+        open_ones = [each for each in sources if not each.is_over]
         is_news = False
-        for source in open_ones:
-            # Also when the time is over: whether a silent host is lost only the tracker knows.
+        for each in open_ones:
             left_s = max(_LAST_ASK_S, deadline_s - time.monotonic())
-            found = ask_tracker(FindBlockServer(source.info.host), access, left_s)
-            is_news |= source.look(found if isinstance(found, BlockServerAt) else None)
+            found = ask_tracker(FindBlockServer(each.info.host), access, left_s)
+            is_news |= each.look(found if isinstance(found, BlockServerAt) else None)
         if time.monotonic() >= deadline_s:
             raise _failed(sources)
         if is_news:
             backoff.reset()
             continue
-        if all(source.is_hopeless for source in open_ones):
+        if all(each.is_hopeless for each in open_ones):
             raise _failed(sources)
         time.sleep(max(0.0, min(backoff.next_s(), deadline_s - time.monotonic())))
 
@@ -162,14 +179,15 @@ class _Source:
         address: tuple[str, int] | None,
         cipher: LogCipher | None,
         *,
-        is_copy: bool,
+        copy_of: tuple[LogCipher | None, int] | None,
         together: Readahead | None,
     ) -> None:
         self.info = info
         self._together = together
         self._cipher = cipher
-        # Its log has no cipher: what it holds was encrypted before it was sent there.
-        self._is_copy = is_copy
+        # Of a copy: what decrypts the receiver's record, and its sequence. Its log has no cipher:
+        # what it holds was encrypted before it was sent there.
+        self._copy_of = copy_of
         self.last: PenstockError | None = None
         self.is_over = False
         self.is_hopeless = False
@@ -188,8 +206,9 @@ class _Source:
             return None
         try:
             wanted, cipher = self.info, self._cipher
-            if self._is_copy and cipher is not None:
-                wanted = msgspec.structs.replace(wanted, num_bytes=wanted.num_bytes + SEAL_SIZE)
+            if self._copy_of is not None and cipher is not None and wanted.segment is not None:
+                length = wanted.segment.length - RECORD_HEADER_SIZE
+                wanted = msgspec.structs.replace(wanted, num_bytes=length)
             ahead = self._together
             payload = fetch(
                 self._address,
@@ -198,11 +217,13 @@ class _Source:
                 timeout_s,
                 connect_s=_CONNECT_S if is_one_of_many else None,
                 ssl_context=context,
-                cipher=None if self._is_copy else cipher,
+                cipher=None if self._copy_of is not None else cipher,
                 others=() if ahead is None else ahead.next_of_host(wanted),
                 found=None if ahead is None else ahead.fetched,
             )
-            return opened_copy(cipher, wanted.block_id, payload) if self._is_copy else payload
+            if self._copy_of is None:
+                return payload
+            return opened_copy(cipher, wanted.block_id, payload, *self._copy_of)
         except BlockNotServedError as error:
             self.last = error
             self.is_over = error.status is not FetchStatus.BUSY

@@ -80,7 +80,6 @@ from penstock.wire.messages import (
     MemoryPlace,
     Ok,
     ReceivedBlockInfo,
-    ReplicaPlace,
     SegmentPlace,
     ShownBlock,
     SkippedBlock,
@@ -478,7 +477,10 @@ def _find(
             tried.note(_named(info.segment), error, _is_lost(error))
     for replica in info.replicas:
         try:
-            return _from_copy(replica, info.block_id, cipher, stack)
+            payload = payload_in(replica.segment, replica.sequence, None, stack)
+            return parse_block(
+                opened_copy(cipher, info.block_id, payload, log_cipher, info.sequence)
+            )
         except (OSError, WalError, ValueError) as error:
             tried.note(_named(replica.segment), error, _is_lost(error))
     if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
@@ -612,13 +614,6 @@ def _from_segment(
     place: SegmentPlace, sequence: int, cipher: LogCipher | None, stack: contextlib.ExitStack
 ) -> Block:
     return parse_block(payload_in(place, sequence, cipher, stack))
-
-
-def _from_copy(
-    replica: ReplicaPlace, block_id: str, cipher: LogCipher | None, stack: contextlib.ExitStack
-) -> Block:
-    payload = payload_in(replica.segment, replica.sequence, None, stack)
-    return parse_block(opened_copy(cipher, block_id, payload))
 
 
 def payload_in(

@@ -6,7 +6,7 @@ What must hold
 * It serves only what belongs to its application, only to who knows the application's secret (I9).
 * It outlives receivers and their workers, and deletes a block's bytes only when the tracker says so
   (I4), or when the application is over.
-* It never has the key of the logs: it sends segments as they are.
+* It never has the key of the logs: it sends segments as they are, also to who is to keep a copy.
 * It needs no Arrow, NumPy or PySpark, so that it is small and starts at once.
 * No process and no memory file is left behind.
 
@@ -23,5 +23,7 @@ Modules
 `_serving`         serving blocks
 `_files`           which files are its application's
 `replica_service`  taking copies from other hosts
+`peer_link`        sending them there
+`_copying`         copying blocks of this host to another one, when the tracker asks for that
 =================  ===============================================================================
 """

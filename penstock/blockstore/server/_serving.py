@@ -326,10 +326,10 @@ class BlockService:
             if place is None:
                 continue
             try:
-                with self._open_record(place, request.sequence) as record:
+                with open_record(self._files, place, request.sequence) as record:
                     await self._send(peer, record, request.sealed)
                     return
-            except _NotThereError as error:
+            except NotThereError as error:
                 tried.append(str(error))
                 if error.status is FetchStatus.REFUSED:
                     _logger.warning("refused a request: %s", error)
@@ -337,30 +337,7 @@ class BlockService:
                     status = error.status
         await self._say(peer, status, "; ".join(tried) or "the request names no place")
 
-    @contextlib.contextmanager
-    def _open_record(self, place: MemoryPlace | SegmentPlace, sequence: int) -> Iterator[_Record]:
-        """Open a record, make sure that it is the one, and keep a slot so.
-
-        Raises:
-            _NotThereError: The record is not there, or its path is none of the application's.
-        """
-        with contextlib.ExitStack() as stack:
-            try:
-                if isinstance(place, MemoryPlace):
-                    fd = self._files.open_memory(place)
-                else:
-                    fd = self._files.open_segment(place)
-                stack.enter_context(open(fd, "rb", buffering=0))
-                if isinstance(place, MemoryPlace) and not lock_shared(
-                    fd, place.offset, place.length
-                ):
-                    raise _NotThereError("the slot was given to another block")
-                record = _opened(fd, place, sequence)
-            except (OSError, WalError, ValueError, OverflowError) as error:
-                raise _NotThereError(_describe(place, error), _status_of(error)) from error
-            yield record
-
-    async def _send(self, peer: _Peer, record: _Record, sealed: bool) -> None:
+    async def _send(self, peer: _Peer, record: Record, sealed: bool) -> None:
         loop = asyncio.get_running_loop()
         digest = hashlib.sha256()
         with self._sending(peer.writer) as send:
@@ -428,12 +405,36 @@ def _forget_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-class _NotThereError(Exception):
+class NotThereError(Exception):
     """A place does not hold the record (any more), or cannot be looked into."""
 
     def __init__(self, reason: str, status: FetchStatus = FetchStatus.NOT_FOUND) -> None:
         super().__init__(reason)
         self.status = status
+
+
+@contextlib.contextmanager
+def open_record(
+    files: ApplicationFiles, place: MemoryPlace | SegmentPlace, sequence: int
+) -> Iterator[Record]:
+    """Open a record, make sure that it is the one, and keep a slot so.
+
+    Raises:
+        NotThereError: The record is not there, or its path is none of the application's.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            if isinstance(place, MemoryPlace):
+                fd = files.open_memory(place)
+            else:
+                fd = files.open_segment(place)
+            stack.enter_context(open(fd, "rb", buffering=0))
+            if isinstance(place, MemoryPlace) and not lock_shared(fd, place.offset, place.length):
+                raise NotThereError("the slot was given to another block")
+            record = _opened(fd, place, sequence)
+        except (OSError, WalError, ValueError, OverflowError) as error:
+            raise NotThereError(_describe(place, error), _status_of(error)) from error
+        yield record
 
 
 def _status_of(error: Exception) -> FetchStatus:
@@ -451,7 +452,7 @@ def _describe(place: MemoryPlace | SegmentPlace, error: Exception) -> str:
     return f"segment {place.segment} of {place.folder}: {text}"
 
 
-class _Record(Protocol):
+class Record(Protocol):
     """A record that can be sent."""
 
     @property
@@ -493,7 +494,7 @@ class _RecordInFile:
             yield memoryview(_read(self.fd, begin, min(size, end - begin)))
 
 
-def _opened(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> _Record:
+def _opened(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> Record:
     """Return the record with `sequence` at `place`; its payload is not touched.
 
     Raises:

@@ -5,7 +5,8 @@ What must hold:
 - It serves only what belongs to its application, only to who knows the application's secret (I9).
 - It outlives receivers and their workers, so that their blocks stay readable; its own death harms
   nothing but reads from other hosts, until another is started.
-- It keeps copies of other hosts' blocks, in logs of its own, as durable as the receivers' logs.
+- It keeps copies of other hosts' blocks, in logs of its own, as durable as the receivers' logs, and
+  copies blocks of its host to another one when the tracker asks for that.
 - It deletes a block's bytes only when the tracker says so (I4), or when the application is over: a
   driver that is silent, paused or cut off, may come back and ask for what was acknowledged.
 - It keeps its application's memory files from those that remove what killed applications left,
@@ -44,6 +45,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.blockstore.server._copying import BlockCopier
 from penstock.blockstore.server._files import ApplicationFiles
 from penstock.blockstore.server._serving import BlockService, ServingLimits
 from penstock.blockstore.server.launch import (
@@ -67,6 +69,7 @@ from penstock.wire import (
 )
 from penstock.wire.messages import (
     BlockServerRegistered,
+    CopyBlocks,
     Message,
     RegisterBlockServer,
     ReleaseBlocks,
@@ -203,7 +206,8 @@ class BlockServer:
     """One block server. `run` is called once, on the event loop that everything here runs on.
 
     The tracker's messages arrive on the client's thread and are handed to the loop; what may
-    block is done by one worker thread, in the order in which the tracker said so.
+    block is done by one worker thread, in the order in which the tracker said so. Copying blocks
+    may take long, and has another.
 
     Args:
         launch: What to serve, for whom.
@@ -223,6 +227,8 @@ class BlockServer:
         self._exit_reason: asyncio.Future[ExitReason]
         self._loop: asyncio.AbstractEventLoop
         self._worker = ThreadPoolExecutor(1, "penstock-block-server-worker")
+        self._copying = ThreadPoolExecutor(1, "penstock-block-server-copies")
+        self._copier = BlockCopier(self._files, launch.link)
         self._client: Client | None = None
         self._lease_s = launch.lease_s
 
@@ -262,7 +268,9 @@ class BlockServer:
                 self._submit("remove orphans", functools.partial(remove_orphans, self._launch))
                 reason = await self._await_end()
             finally:
+                self._copier.close()
                 await self._work(client.close)
+                await self._work(self._copying.shutdown)
         finally:
             await service.stop()
             await self._work(copies.close)
@@ -301,14 +309,16 @@ class BlockServer:
         """Run what may block, after all that was handed to the worker before."""
         await self._loop.run_in_executor(self._worker, function)
 
-    def _submit(self, what: str, function: Callable[[], object]) -> None:
-        """Hand to the worker what no one waits for; that it failed is logged."""
+    def _submit(
+        self, what: str, function: Callable[[], object], worker: ThreadPoolExecutor | None = None
+    ) -> None:
+        """Hand to the worker, or to another, what no one waits for; that it failed is logged."""
 
         def done(future: Future[object]) -> None:
             if (error := future.exception()) is not None:
                 _logger.error("The block server could not %s", what, exc_info=error)
 
-        self._worker.submit(function).add_done_callback(done)
+        (worker or self._worker).submit(function).add_done_callback(done)
 
     def _make_client(self, hello: RegisterBlockServer) -> Client:
         return Client(
@@ -333,6 +343,8 @@ class BlockServer:
     def _on_message(self, message: Message) -> None:
         if isinstance(message, ReleaseBlocks):
             self._submit("remove released blocks", functools.partial(self._release, message))
+        elif isinstance(message, CopyBlocks):
+            self._submit("copy blocks", functools.partial(self._copy, message), self._copying)
         elif isinstance(message, StopBlockServer):
             self._end(
                 ExitReason.STOPPED_AND_REMOVED if message.remove_files else ExitReason.STOPPED
@@ -374,6 +386,7 @@ class BlockServer:
         last_word_s = self._loop.time()
         while True:
             self._submit("look at memory files", self._orphans.look)
+            self._submit("close logs of copies", self._replicas.close_idle)
             with contextlib.suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(self._exit_reason), _LOOK_S)
             if not self._holds_lock():
@@ -396,6 +409,15 @@ class BlockServer:
         closed = [place for place in message.segments if not self._replicas.is_open(place[0])]
         self._files.remove_segments(tuple(closed))
         self._orphans.let_go_of_removed()
+
+    def _copy(self, message: CopyBlocks) -> None:
+        answer = self._copier.copy(message)
+        if answer.reason:
+            _logger.warning("blocks were not copied to %s: %s", message.host, answer.reason)
+        # To a driver that is away it need not be told: it asks again.
+        with contextlib.suppress(WireError):
+            if self._client is not None:
+                self._client.send(answer)
 
     def _clean_up(self, reason: ExitReason) -> None:
         """Remove what the reason asks for, after all that was released before."""

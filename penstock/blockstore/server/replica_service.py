@@ -20,6 +20,7 @@ import logging
 import mmap
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -40,14 +41,18 @@ _ATTEMPT = re.compile(r"[0-9a-f]{32}")
 _WRITERS = 4
 _READ_BYTES = 1 << 20
 _PAGE = mmap.PAGESIZE
+_IDLE_S = 600.0
+"""Longer than any append takes."""
 
 
 class ReplicaLogs:
     """One log for each receiver attempt that sends copies; safe to use from any thread.
 
     A log is made with the first copy, in a folder with a name that was never used, and closed when
-    its attempt is wholly released. After that nothing of the attempt is taken any more. `_lock`
-    guards the tables; no copy is written under it.
+    its attempt is wholly released. After that nothing of the attempt is taken any more. One that
+    nothing was appended to for a while is closed, too: its open segment is allocated in advance,
+    and of an attempt that has ended nothing may come again. `_lock` guards the tables; no copy is
+    written under it.
 
     Args:
         files: The application's files on this host.
@@ -59,6 +64,7 @@ class ReplicaLogs:
         self._options = options
         self._lock = threading.Lock()
         self._writers: dict[str, LogWriter] = {}
+        self._used_s: dict[str, float] = {}
         self._released: set[str] = set()
         self._closed = False
 
@@ -99,7 +105,18 @@ class ReplicaLogs:
                 folder = self._files.new_replica_folder(stream_id, attempt)
                 writer = LogWriter.create(folder, options=self._options)
                 self._writers[attempt] = writer
+            self._used_s[attempt] = time.monotonic()
             return writer
+
+    def close_idle(self) -> None:
+        """Close the logs to which nothing was appended for a while; call it now and then."""
+        with self._lock:
+            before_s = time.monotonic() - _IDLE_S
+            idle = [name for name in self._writers if self._used_s[name] < before_s]
+            writers = [self._writers.pop(name) for name in idle]
+            self._used_s = {name: self._used_s[name] for name in self._writers}
+        for writer in writers:
+            _close(writer)
 
     def release(self, attempts: Sequence[str], segments: Sequence[tuple[str, int]]) -> None:
         """Close the logs of released attempts, and remove single segments of the open ones.

@@ -26,7 +26,7 @@ from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.threads.shared_threads import SharedThreads
 from penstock.settings import Settings
-from penstock.wal import SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
+from penstock.wal import RECORD_HEADER_SIZE, SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink, WireOptions
 from penstock.wire.messages import ReceivedBlockInfo
 
@@ -177,8 +177,9 @@ class ReceiverLaunch:
             driver_timeout_s=settings.driver_timeout_s,
             remove_at_lease_end=self.logs.go_with_application,
             replica_log=self.log_options,
-            # Copies come encrypted: that host has no key.
-            block_max_bytes=settings.block_max_bytes + (SEAL_SIZE if self.logs.encryption else 0),
+            # Copies come encrypted, for that host has no key, or with the receiver's header.
+            block_max_bytes=settings.block_max_bytes
+            + (RECORD_HEADER_SIZE + SEAL_SIZE if self.logs.encryption else 0),
         )
 
     def open_storage(
