@@ -10,6 +10,7 @@ from penstock.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.hosts.block_deletion import DiskRoom
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts
+from penstock.tracker.hosts.rereplication import LOOK_S, Rereplication
 from penstock.tracker.ledger.received_block_tracker import AttemptRegistration, ReceivedBlockTracker
 from penstock.tracker.receivers.receiver_tracking_info import Listeners, ReceiverState
 from penstock.tracker.receivers.registry import Receivers, replaced
@@ -19,12 +20,15 @@ from penstock.wire import Peer
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import (
     AttemptEnded,
+    BlocksCopied,
     BlockServerAt,
     BlockServerRegistered,
+    CopiesAt,
     DeregisterReceiver,
     EnsureBlockServer,
     Failure,
     FindBlockServer,
+    FindCopies,
     FindReplicaHost,
     LettersSent,
     Message,
@@ -93,6 +97,7 @@ class Control:
         disk_room: DiskRoom,
         on_letters_sent: Callable[[LettersSent], None],
         slots: Mapping[int, ReceiverSlot],
+        rereplication: Rereplication,
     ) -> None:
         """Make it.
 
@@ -106,7 +111,9 @@ class Control:
             disk_room: Is told of logs that run short of room.
             on_letters_sent: Is notified what became of letters that a receiver was to store again.
             slots: The slots that receivers share.
+            rereplication: Has copies that were lost made again.
         """
+        self._rereplication = rereplication
         self._ledger = ledger
         self._receivers = receivers
         self._block_servers = replica_hosts.servers
@@ -161,12 +168,18 @@ class Control:
             self._block_servers.register(peer, message)
             _log.info("block server of %s: %s", message.host, address_text(*message.address))
             return BlockServerRegistered(self._block_servers.lease_s)
+        if isinstance(message, BlocksCopied):
+            self._rereplication.copied(message)
+            return Ok()
         if isinstance(message, FindBlockServer):
             address = self._block_servers.address(message.host)
             is_expected = self._receivers.peer_on(message.host) is not None
             return BlockServerAt(
                 address, is_expected or self._replica_hosts.is_expected(message.host)
             )
+        if isinstance(message, FindCopies):
+            block = self._ledger.find_block(message.stream_id, message.block_id)
+            return CopiesAt(() if block is None else block.replicas)
         if isinstance(message, FindReplicaHost):
             return self._replica_hosts.find(message)
         if isinstance(message, SkippedBlock):
@@ -329,6 +342,8 @@ class Control:
         if any(slot.disconnected(peer) for slot in self._slots.values()):
             return
         host = self._block_servers.disconnected(peer)
+        if host is not None:
+            self._rereplication.gone(host)
         if host is not None and self._is_started():
             # It may only have lost its connection; give it a moment to come back.
             self._later(_SERVER_GRACE_S, lambda: self._replace_block_server(host))
@@ -362,13 +377,26 @@ class Control:
         """Have a task start a block server on a host with neither one nor a receiver, once it can.
 
         The logs of a host that was cut off are still there when it is back. So it is looked for
-        executors there again and again, until nothing is there that a batch may need.
+        executors there again and again, until nothing is there alone that a batch may need.
         """
         if self._block_servers.is_served(host) or not self._is_started():
             return
         self._replica_hosts.look(host)
-        if self._ledger.blocks_on(host):
+        served = self._block_servers.served()
+        there = self._ledger.blocks_on(host).values()
+        if not all(_is_readable(block, served) for blocks in there for block in blocks):
             self._later(_LOST_HOST_S, lambda: self._serve_again(host))
+
+    def watch_hosts(self) -> None:
+        """Forget hosts, and have copies made again, regularly from now on."""
+        self._later(LOOK_S, self._look_at_hosts)
+
+    def _look_at_hosts(self) -> None:
+        if self._is_started():
+            try:
+                self._rereplication.look()
+            finally:
+                self.watch_hosts()
 
     def watch_starts(
         self, before: frozenset[tuple[int, str]] = frozenset(), pause_s: float = 0.0
@@ -404,6 +432,8 @@ class Control:
         info = self._receivers.unreachable(attempt)
         if info is None or not self._is_started():
             return
+        # Those of hosts that are gone for good never come back.
+        self._out_of_reach &= {one.attempt for one in self._receivers.infos().values()}
         self._out_of_reach.add(attempt)
         where = info.running.host if info.running is not None else "an unknown host"
         _log.warning(

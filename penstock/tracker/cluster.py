@@ -117,8 +117,8 @@ class Cluster(Protocol):
         """Whether executors tell before they go."""
         ...
 
-    def leaving(self) -> frozenset[str]:
-        """Return the ids of the executors that are up and about to go."""
+    def leaving(self) -> Mapping[str, str]:
+        """Return the executors that are up and about to go: of each id the host."""
         ...
 
     def slots(self) -> int:
@@ -229,7 +229,7 @@ class SparkCluster:
             if not summary.isExcluded() and str(summary.id()) not in leaving
         ]
         return sorted(
-            ExecutorLocation(str(summary.hostPort()).rpartition(":")[0], str(summary.id()))
+            ExecutorLocation(_host_of(summary), str(summary.id()))
             for summary in allowed or summaries
         )
 
@@ -238,8 +238,11 @@ class SparkCluster:
         asked = self._sc.getConf().get("spark.decommission.enabled", "false")
         return not self.is_local and str(asked).strip().lower() == "true"
 
-    def leaving(self) -> frozenset[str]:
-        return self._leaving(self._summaries()) if self.decommissions else frozenset()
+    def leaving(self) -> Mapping[str, str]:
+        summaries = self._summaries() if self.decommissions else []
+        leaving = self._leaving(summaries)
+        found = {str(summary.id()): _host_of(summary) for summary in summaries}
+        return {name: host for name, host in found.items() if name in leaving}
 
     def _leaving(self, summaries: Iterable[Any]) -> frozenset[str]:
         if not self.decommissions:
@@ -375,6 +378,10 @@ class SparkCluster:
 
     def _jsc(self) -> Any:
         return self._sc._jsc.sc()
+
+
+def _host_of(summary: Any) -> str:
+    return str(summary.hostPort()).rpartition(":")[0]
 
 
 def most_tries(master: str, failures: str | None) -> int:

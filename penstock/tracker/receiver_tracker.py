@@ -43,6 +43,7 @@ from penstock.tracker.errors import (
 from penstock.tracker.hosts.block_deletion import BlockDeletion, DiskRoom, SharedLogs
 from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts
+from penstock.tracker.hosts.rereplication import Rereplication
 from penstock.tracker.ledger.places import CONTINUOUS
 from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receivers.jobs import ReceiverJob, ReceiverStarts, RestartBackoff
@@ -169,13 +170,12 @@ class ReceiverTracker:
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
         # Storage that all hosts share has copies of its own; a local master is one host.
         can_copy = not cluster.is_local and not is_shared(logs.root)
-        self._with_copies = frozenset(
-            stream_id
+        levels = {
+            stream_id: receiver.storageLevel.replication
             for stream_id, receiver in self._receiver_objects.items()
             if can_copy and receiver.storageLevel.replication > 1
-        )
-        levels = [self._receiver_objects[one].storageLevel for one in self._with_copies]
-        copies = [level.replication - 1 for level in levels]
+        }
+        self._with_copies = frozenset(levels)
         self._deletion = BlockDeletion(
             self._receivers,
             self._block_servers,
@@ -187,9 +187,16 @@ class ReceiverTracker:
             cluster,
             self._block_servers,
             receivers=len(self._with_copies),
-            copies=max(copies, default=1),
+            copies=max(levels.values(), default=2) - 1,
             launch=lambda: self._launch(min(self._receiver_objects), "", {}).block_server(""),
             receiver_hosts=self._receivers.hosts,
+            clock=self._clock,
+        )
+        self._rereplication = Rereplication(
+            ledger,
+            self._replica_hosts,
+            levels=levels,
+            is_encrypted=logs.encryption is not None,
             clock=self._clock,
         )
         self._lock = threading.Lock()
@@ -446,6 +453,7 @@ class ReceiverTracker:
             disk_room=disk_room,
             on_letters_sent=self.letter_sends.answered,
             slots=self._slots,
+            rereplication=self._rereplication,
         )
         if self._kept:
             endpoint.places = self._place_service = PlaceService(
@@ -671,21 +679,27 @@ class ReceiverTracker:
             self._continuous.start()
         if self._control is not None:
             self._control.watch_starts()
+            self._control.watch_hosts()
         if self._cluster.decommissions:
             self._leaving.start()
 
     def _move_from_leaving(self) -> None:
         """Move receivers from executors that are about to go, if others stay.
 
-        What they have stored is durable before, and no batch waits for it at the kill.
+        What they have stored is durable before, and no batch waits for it at the kill. Where a host
+        is left without executors, copies that are there are made on another one.
         """
         if not self._is_started():
             return
         try:
             leaving = self._cluster.leaving()
-            if not leaving or not self._cluster.executors():
-                return
+            staying = self._cluster.executors() if leaving else []
         except _SPARK_IS_GONE:
+            return
+        stay_on = {executor.host for executor in staying if executor.executor_id not in leaving}
+        going = frozenset(leaving.values()) - stay_on
+        self._replica_hosts.leaving = going if stay_on else frozenset()
+        if not staying:
             return
         slots = {stream: slot for slot in self._slots.values() for stream in slot.streams}
         for info in self._receivers.on_executors(leaving):

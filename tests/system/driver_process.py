@@ -43,6 +43,7 @@ class DriverProcess:
         self.events: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._numbers = folder / f"numbers-{self.mark}"
+        self.hold = Path(f"{self._numbers}-hold")
         self._log = folder / f"log-{self.mark}"
         text = json.dumps({**config, "numbers": str(self._numbers)})
         environment = {

@@ -32,13 +32,19 @@ OCCUPIED = ("occupied-0", "occupied-1")
 
 
 class Keep:
-    """Appends a batch's numbers to a file, and says where they were read."""
+    """Appends a batch's numbers to a file, and says where they were read.
 
-    def __init__(self, stream: int, path: str) -> None:
+    It waits before while the file `hold` is there.
+    """
+
+    def __init__(self, stream: int, path: str, hold: str) -> None:
         self.stream = stream
         self.path = path
+        self.hold = hold
 
-    def __call__(self, time: Any, rdd: Any) -> None:
+    def __call__(self, time_: Any, rdd: Any) -> None:
+        while os.path.exists(self.hold):
+            time.sleep(0.05)
         parts = rdd.mapPartitions(read).collect()
         if not parts:
             return
@@ -120,7 +126,7 @@ def main(config: dict[str, Any]) -> None:
     ):
         level = getattr(StorageLevel, level)
         receiver = NumberedLines(tuple(address), positions=True, level=level)
-        keep = Keep(number, f"{config['numbers']}-{number}")
+        keep = Keep(number, f"{config['numbers']}-{number}", f"{config['numbers']}-hold")
         ssc.receiverStream(receiver).foreachRDD(keep)
     ssc.start()
     end_s = time.monotonic() + HANG_S

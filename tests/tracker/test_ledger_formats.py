@@ -65,9 +65,13 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
     (events.PlaceReleaseEvent(0, 1), "[13,0,1]"),
     (events.RetainedReleaseEvent((("f", 1),)), '[14,[["f",1]]]'),
     (events.SplitsEvent(((0, ("a",)), (1, None)), 1, 2), '[17,[[0,["a"]],[1,null]],1,2,{}]'),
+    (
+        events.CopyEvent(0, "a", "h", "f", ((1, 2, 3, 4, 5),), ("g",)),
+        '[18,0,"a","h","f",[[1,2,3,4,5]],["g"]]',
+    ),
     (events.CheckpointEvent(0, True, b"graph"), '[15,0,true,"Z3JhcGg="]'),
     (events.RetainedSegment("a", "f", 1, 2, 3, 4, [(5, 6)]), '["a","f",1,2,3,4,[[5,6]]]'),
-    (events.LedgerRecord(2, 1, (events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],11]"),
+    (events.LedgerRecord(2, 1, (events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],12]"),
     (events.GapState(1, 2, 3, 4), "[1,2,3,4]"),
     (events.AttemptState("a", 0, "h", 1, 2, 3, ()), '["a",0,"h",1,2,3,[],[],""]'),
     (events.StreamState(0, 1, "a", None, 2), '[0,1,"a",null,2,"",null,null,0,0]'),
@@ -80,7 +84,7 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
     (events.KeptState("e", 1, 2, 3, {}), '["e",1,2,3,{},"",null,-1]'),
     (
         events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()),
-        '[1,2,3,true,4,[],[],[],[],11,[],-1,[],""]',
+        '[1,2,3,true,4,[],[],[],[],12,[],-1,[],""]',
     ),
 ]
 

@@ -218,8 +218,8 @@ class ThreadCluster:
     def decommissions(self) -> bool:
         return not self.is_local
 
-    def leaving(self) -> frozenset[str]:
-        return self.leaving_ids
+    def leaving(self) -> Mapping[str, str]:
+        return {one.executor_id: one.host for one in self.up if one.executor_id in self.leaving_ids}
 
     def slots(self) -> int:
         return self.task_slots

@@ -6,11 +6,15 @@ What must hold:
   has let the block go.
 - *A second copy is known or it does not count*. A block is added with the places of all its
   copies, which are made before; a block is told as lost only when all its hosts are gone.
+- *A lost copy is made again*, where another host is left, and logged before it counts.
+- *A host that is gone is forgotten* once nothing of the ledger is there; what is left to delete on
+  its disk is given up after a day.
 
 Layout:
 
 - ``block_servers``: who serves which host's blocks.
 - ``replica_hosts``: which host has the second copies of a receiver's blocks, and a block server.
+- ``rereplication``: has copies made again, and hosts forgotten.
 - ``block_deletion``: has deleted what the ledger lets go, by the hosts that have it; what is on
   HDFS by itself; and what is retained, when the disk runs short.
 """

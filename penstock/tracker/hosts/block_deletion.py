@@ -216,7 +216,8 @@ class DiskRoom:
         )
         if not segments:
             return
-        self._last_s[host] = now_s
+        recent = {one: at_s for one, at_s in self._last_s.items() if now_s - at_s < _SETTLE_S}
+        self._last_s = {**recent, host: now_s}
         free = f"{free_bytes >> 20} MiB are free" if free_bytes >= 0 else "it is full"
         self._limited_log.log(
             f"The disk of the log of stream {stream_id} runs short ({free}): {segments} segments "

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from penstock.clock import Clock
 from penstock.wire import Peer
-from penstock.wire.messages import RegisterBlockServer, ReleaseBlocks, StopBlockServer
+from penstock.wire.messages import Message, RegisterBlockServer, ReleaseBlocks, StopBlockServer
 
 _NAMES_PER_MESSAGE = 10_000
+_GONE_S = 24 * 3600.0
+"""A host without a server for so long is gone for good: what it had left to delete is given up."""
 
 
 @dataclass
@@ -37,17 +39,50 @@ class BlockServers:
         self._clock = clock
         self._lock = threading.Lock()
         self._hosts: dict[str, _Host] = {}
+        self._ever: set[str] = set()
 
     def register(self, peer: Peer, message: RegisterBlockServer) -> None:
         """Take a server for its host's; it replaces the one before."""
         with self._lock:
-            host = self._hosts.setdefault(message.host, _Host())
+            host = self._host(message.host)
+            if len(self._ever) < 2:
+                self._ever.add(message.host)
             host.address = message.address
             host.peer = peer
             segments, host.segments = host.segments, []
             attempts, host.attempts = host.attempts, []
             memory, host.memory = host.memory, []
         _send(peer, attempts, segments, memory)
+
+    def _host(self, name: str) -> _Host:
+        return self._hosts.setdefault(name, _Host(lost_at_s=self._clock.monotonic_s()))
+
+    def send(self, host: str, message: Message) -> bool:
+        """Send a message to the host's server; return whether one is connected."""
+        with self._lock:
+            known = self._hosts.get(host)
+            peer = None if known is None else known.peer
+        if peer is not None:
+            peer.send(message)
+        return peer is not None
+
+    def gone(self) -> list[str]:
+        """Return hosts whose lease is over, and where nothing is to be deleted, or for too long."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            return [
+                name
+                for name, host in self._hosts.items()
+                if host.peer is None
+                and now_s - host.lost_at_s
+                >= (_GONE_S if host.segments or host.attempts or host.memory else self.lease_s)
+            ]
+
+    def forget(self, host: str) -> None:
+        """Forget a host, unless a server is there again."""
+        with self._lock:
+            if host in self._hosts and self._hosts[host].peer is None:
+                del self._hosts[host]
 
     def disconnected(self, peer: Peer) -> str | None:
         """Take note that a connection is gone; return the host that it served, if any."""
@@ -85,10 +120,10 @@ class BlockServers:
                 if host.address is not None and host.peer is not None
             }
 
-    def hosts(self) -> frozenset[str]:
-        """Return all hosts that ever had a server."""
+    def ever(self) -> frozenset[str]:
+        """Return hosts that had a server once: two if there were more, so that none is alone."""
         with self._lock:
-            return frozenset(name for name, host in self._hosts.items() if host.address)
+            return frozenset(self._ever)
 
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Return the address of each host's server, also of one that is gone but has its lease."""
@@ -110,7 +145,7 @@ class BlockServers:
             Whether it was sent.
         """
         with self._lock:
-            known = self._hosts.setdefault(host, _Host())
+            known = self._host(host)
             peer = known.peer
             if peer is None:
                 known.segments.extend(segments)
@@ -121,7 +156,7 @@ class BlockServers:
     def release_memory(self, host: str, attempt: str) -> None:
         """Have the memory file of an ended attempt deleted, also later if no one is there now."""
         with self._lock:
-            known = self._hosts.setdefault(host, _Host())
+            known = self._host(host)
             peer = known.peer
             if peer is None:
                 known.memory.append(attempt)
@@ -135,7 +170,7 @@ class BlockServers:
         wanted = tuple(attempts)
         if not self.release(host, wanted, segments):
             with self._lock:
-                self._hosts[host].attempts.extend(wanted)
+                self._host(host).attempts.extend(wanted)
 
     def release_everywhere(self, attempts: Iterable[str]) -> None:
         """Have what these attempts left deleted, on whichever host that is."""

@@ -78,6 +78,7 @@ class ReplicaHosts:
 
     Attributes:
         servers: The block servers.
+        leaving: Hosts that are about to go: they get copies only if there are no others.
     """
 
     def __init__(
@@ -110,7 +111,9 @@ class ReplicaHosts:
         self._wanted: frozenset[str] | None = frozenset()
         self._hosts: frozenset[str] = frozenset()
         self._hosts_at_s = -math.inf
+        # Two are enough to know that none is alone.
         self._seen: frozenset[str] = frozenset()
+        self.leaving: frozenset[str] = frozenset()
         self._racks: Mapping[str, str] = {}
 
     # -- questions -----------------------------------------------------------------------------
@@ -122,6 +125,7 @@ class ReplicaHosts:
         """
         served = self.servers.served()
         others = sorted(served.keys() - {message.host, *message.silent})
+        others = [host for host in others if host not in self.leaving] or others
         if others:
             with self._lock:
                 racks = self._racks
@@ -134,7 +138,7 @@ class ReplicaHosts:
         me = {message.host}
         coming = frozenset(self._receiver_hosts()) - served.keys()
         with self._lock:
-            seen = self._seen | self.servers.hosts()
+            seen = self._seen | self.servers.ever()
             is_asking = self._is_looking and self._wanted is None
             coming |= self._wanted or frozenset()
         is_expected = is_asking or bool(self._with_executors(coming - me - {*message.silent}))
@@ -204,7 +208,8 @@ class ReplicaHosts:
                 wanted = self._missing(executors)
                 with self._lock:
                     self._racks = racks
-                    self._seen |= {executor.host for executor in executors}
+                    if len(self._seen) < 2:
+                        self._seen |= {executor.host for executor in executors}
                     self._wanted = frozenset(wanted)
                 if not wanted or self._stopped:
                     return

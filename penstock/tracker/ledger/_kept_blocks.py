@@ -19,10 +19,10 @@ block, and there is nothing to keep beside the batches themselves.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.tracker.ledger.events import Consumer
+from penstock.tracker.ledger.events import Consumer, block_number
 from penstock.wire.messages import ReceivedBlockInfo
 
 
@@ -95,6 +95,30 @@ class KeptBlocks:
     def between(self, start: int, end: int) -> list[ReceivedBlockInfo]:
         """Return the blocks from `start` up to `end`, as far as they are there."""
         return self._blocks[self._at(start) : self._at(end)]
+
+    def change(
+        self,
+        numbers: Iterable[int],
+        change: Callable[[int, ReceivedBlockInfo], ReceivedBlockInfo],
+    ) -> None:
+        """Put other metadata in the place of a block's.
+
+        Args:
+            numbers: The blocks' numbers; those that are not there any more are passed over.
+            change: Is given number and metadata, and returns what takes their place.
+        """
+        blocks, left = self._blocks, set()
+        for number in numbers:
+            at = bisect_left(blocks, number, key=_number)
+            if at < len(blocks) and _number(blocks[at]) == number:
+                blocks[at] = change(number, blocks[at])
+            else:
+                left.add(number)
+        if left:
+            # One that filled a gap is behind those with higher numbers.
+            for at, block in enumerate(blocks):
+                if (number := _number(block)) in left:
+                    blocks[at] = change(number, block)
 
     def times_between(self, start: int, end: int) -> list[int]:
         """Return when the same blocks were added, ms since the epoch."""
@@ -178,3 +202,7 @@ class KeptBlocks:
 
     def _at(self, place: int) -> int:
         return min(max(place - self.first, 0), len(self._blocks))
+
+
+def _number(block: ReceivedBlockInfo) -> int:
+    return block_number(block.stream_id, block.block_id)

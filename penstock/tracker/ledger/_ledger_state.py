@@ -34,6 +34,7 @@ from penstock.tracker.ledger.events import (
     Consumer,
     ConsumerEvent,
     ConsumerRemovalEvent,
+    CopyEvent,
     EpochEvent,
     Event,
     PlaceReleaseEvent,
@@ -46,7 +47,14 @@ from penstock.tracker.ledger.events import (
     blocks_of,
     number_ranges,
 )
-from penstock.wire.messages import AddBlock, Failure, ReceivedBlockInfo, Refused
+from penstock.wire.messages import (
+    AddBlock,
+    Failure,
+    ReceivedBlockInfo,
+    Refused,
+    ReplicaPlace,
+    SegmentPlace,
+)
 
 NumberedBlock = tuple[int, ReceivedBlockInfo]
 """A block with the n of its id ``input-<streamId>-<n>``."""
@@ -176,6 +184,9 @@ class LedgerState:
         self.checkpoint = b""
         """The program's newest checkpoint, empty before the first."""
         self._checkpoint_pieces: list[bytes] = []
+        self.held: frozenset[tuple[str, str]] = frozenset()
+        """Attempts and hosts: copies are being made there which the ledger does not know yet, and
+        no segment of copies goes there meanwhile. Not in the log: who makes them ends with it."""
 
     def take_checkpoint(self, event: CheckpointEvent) -> None:
         """Take a piece of a checkpoint; one that was begun and not ended counts for nothing."""
@@ -298,6 +309,8 @@ class LedgerState:
             self.release_retained(event.segments)
         elif isinstance(event, SplitsEvent):
             self.divide(event)
+        elif isinstance(event, CopyEvent):
+            self.add_copies(event)
         elif isinstance(event, CheckpointEvent):
             self.take_checkpoint(event)
         else:
@@ -355,6 +368,52 @@ class LedgerState:
                 stream.position_number = number
         attempt.count(block for _, block in blocks)
         attempt.unreleased += len(blocks)
+
+    def add_copies(self, event: CopyEvent) -> None:
+        """Take note of copies that were made again, in the place of those on lost hosts.
+
+        The copy of a block that was released meanwhile, or that has one there, is not needed:
+        `releases` names its segment. So it does with that of a copy that is given up, for the host
+        may come back.
+
+        Raises:
+            LedgerError: The attempt is not known.
+        """
+        attempt = self.attempts.get(event.attempt)
+        if attempt is None:
+            raise LedgerError(f"blocks of attempt {event.attempt}, which is not known, were copied")
+        copies = {
+            number: ReplicaPlace(event.host, SegmentPlace(event.folder, *place), sequence)
+            for number, *place, sequence in event.rows
+        }
+        attempt.replica_hosts[event.host] = None
+        for copy in copies.values():
+            attempt.replicas.setdefault((copy.host, event.folder, copy.segment.segment), 0)
+
+        def change(number: int, block: ReceivedBlockInfo) -> ReceivedBlockInfo:
+            copy = copies.pop(number)
+            if copy.host in block.hosts:
+                return block
+            kept = tuple(one for one in block.replicas if one.host not in event.lost)
+            changed = structs.replace(block, replicas=(*kept, copy))
+            for sign, of in ((-1, block), (1, changed)):
+                for key in replica_segments(of):
+                    attempt.replicas[key] += sign
+            return changed
+
+        stream = self.streams[event.stream_id]
+        for number in copies.keys() & stream.unallocated.keys():
+            stream.unallocated[number] = change(number, stream.unallocated[number])
+        if stream.kept is not None:
+            stream.kept.change(tuple(copies), change)
+        numbers = {f"input-{event.stream_id}-{number}": number for number in copies}
+        for batch in self.batches.values():
+            blocks = batch.get(event.stream_id, ())
+            if any(block.block_id in numbers for block in blocks):
+                batch[event.stream_id] = tuple(
+                    change(numbers[block.block_id], block) if block.block_id in numbers else block
+                    for block in blocks
+                )
 
     def allocate(self, event: BatchAllocationEvent) -> None:
         """Move exactly the named blocks from their streams to the batch (SPARK-23438).
@@ -539,6 +598,19 @@ class LedgerState:
         found[None] = tuple(block for block in chain(waiting, kept) if host in block.hosts)
         return {time_ms: blocks for time_ms, blocks in found.items() if blocks}
 
+    def hosts(self) -> set[str]:
+        """Return the hosts that have blocks, or copies."""
+        found = {one.host for one in self.attempts.values() if one.unreleased}
+        for attempt in self.attempts.values():
+            found.update(host for (host, _, _), count in attempt.replicas.items() if count)
+        return found
+
+    def forget_host(self, host: str) -> None:
+        """Forget that attempts had copies on a host of which nothing is left."""
+        for attempt in self.attempts.values():
+            if not any(key[0] == host for key in attempt.replicas):
+                attempt.replica_hosts.pop(host, None)
+
     def blocks_of(self, stream_id: int) -> Iterator[ReceivedBlockInfo]:
         """Yield all blocks of a stream that are not released."""
         stream = self.streams.get(stream_id)
@@ -622,6 +694,7 @@ class LedgerState:
                     for key, unreleased in attempt.replicas.items()
                     if unreleased == 0
                     and (ended or (key != attempt.newest_replica and not attempt.numbers.gaps))
+                    and (attempt.attempt, key[0]) not in self.held
                 ]
                 for copy in copies:
                     del attempt.replicas[copy]

@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 11
+FORMAT = 12
 """The version of the format that is written and read."""
 
 EVENTS_KIND = 16
@@ -204,6 +204,19 @@ class SplitsEvent(msgspec.Struct, frozen=True, array_like=True, tag=17):
     """Of places, by split: where one begins that has none yet; None takes one away."""
 
 
+class CopyEvent(msgspec.Struct, frozen=True, array_like=True, tag=18):
+    """Blocks of one attempt have one copy more, all in one log of a host."""
+
+    stream_id: int
+    attempt: str
+    host: str
+    folder: str
+    rows: tuple[tuple[int, int, int, int, int], ...]
+    """Of each block its number, then segment, offset, length and sequence of the copy."""
+    lost: tuple[str, ...] = ()
+    """Hosts that are gone: the copies that these blocks had there are given up."""
+
+
 class CheckpointEvent(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """A piece of a checkpoint, which replaces the one before once its last piece is there."""
 
@@ -235,6 +248,7 @@ Event = (
     | PlaceReleaseEvent
     | RetainedReleaseEvent
     | SplitsEvent
+    | CopyEvent
     | CheckpointEvent
 )
 
@@ -524,6 +538,26 @@ def addition_events(
     if shared is not None:
         events.append(BlockAdditionEvent(*shared, rows=tuple(rows), replicas=replicas))
     return tuple(events)
+
+
+def copy_events(
+    copies: Iterable[tuple[ReceivedBlockInfo, ReplicaPlace]], lost: Iterable[str] = ()
+) -> list[CopyEvent]:
+    """Return copies that were made of blocks as events: one for each log that has them.
+
+    Args:
+        copies: The blocks, each with the place of its copy.
+        lost: Hosts on which they had other copies.
+    """
+    rows: dict[tuple[int, str, str, str], list[tuple[int, int, int, int, int]]] = {}
+    for block, copy in copies:
+        place = copy.segment
+        number = block_number(block.stream_id, block.block_id)
+        rows.setdefault((block.stream_id, block.attempt, copy.host, place.folder), []).append(
+            (number, place.segment, place.offset, place.length, copy.sequence)
+        )
+    gone = tuple(sorted(lost))
+    return [CopyEvent(*log, rows=tuple(found), lost=gone) for log, found in rows.items()]
 
 
 def blocks_of(event: BlockAdditionEvent) -> list[tuple[int, ReceivedBlockInfo]]:

@@ -48,6 +48,7 @@ from penstock.tracker.ledger.events import (
     StreamNamesEvent,
     StreamRemovalEvent,
     addition_events,
+    copy_events,
 )
 from penstock.tracker.ledger.places import Places
 from penstock.wal import (
@@ -59,7 +60,7 @@ from penstock.wal import (
     LogReader,
     LogWriter,
 )
-from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused
+from penstock.wire.messages import AddBlock, Failure, Ok, ReceivedBlockInfo, Refused, ReplicaPlace
 
 __all__ = [
     "AttemptRegistration",
@@ -538,6 +539,70 @@ class ReceivedBlockTracker:
                 self._commit(f"the end of {len(gone)} attempts", [AttemptEndEvent(gone)])
             except LedgerWriteError as error:
                 _log.warning("%s", error)
+
+    def forget_host(self, host: str) -> None:
+        """Forget a host that is gone for good: what it had left to delete is given up."""
+        with self._commit_lock, self._state_lock:
+            attempts = self._state.attempts.items()
+            gone = [name for name, one in attempts if one.host == host and one.was_named]
+            self._state.forget_host(host)
+        self.forget_attempts(gone)
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def hosts(self) -> set[str]:
+        """Return the hosts that have blocks, or copies."""
+        with self._state_lock:
+            return self._state.hosts()
+
+    def blocks(self, streams: Iterable[int]) -> list[ReceivedBlockInfo]:
+        """Return all blocks of streams that are not released; of each stream in order (I5)."""
+        with self._state_lock:
+            return [block for stream_id in streams for block in self._state.blocks_of(stream_id)]
+
+    def find_block(self, stream_id: int, block_id: str) -> ReceivedBlockInfo | None:
+        """Return a block as it is known now; None when it is not there any more, or never was."""
+        with self._state_lock:
+            blocks = self._state.blocks_of(stream_id)
+            return next((block for block in blocks if block.block_id == block_id), None)
+
+    def hold_copies(self, held: Collection[tuple[str, str]]) -> None:
+        """Say of which attempts copies are made on which hosts; nothing else is now.
+
+        Segments of copies of these attempts stay there: one may have a copy that is not added yet.
+        """
+        with self._state_lock:
+            self._state.held = frozenset(held)
+
+    def add_copies(
+        self, copies: Iterable[tuple[ReceivedBlockInfo, ReplicaPlace]], lost: Collection[str]
+    ) -> list[tuple[str, str]]:
+        """Take note of copies that were made again.
+
+        Args:
+            copies: The blocks, each with the place of its new copy.
+            lost: Hosts that are gone: these take the place of the copies there.
+
+        Returns:
+            Hosts and attempts of copies that are not needed, as nothing is left of the attempt.
+
+        Raises:
+            LedgerWriteError: The driver log did not take it; nothing was changed.
+        """
+        with self._commit_lock:
+            attempts = self._state.attempts
+            wanted, left = [], []
+            for block, copy in copies:
+                known = attempts.get(block.attempt)
+                if known is not None and known.unreleased:
+                    wanted.append((block, copy))
+                else:
+                    left.append((copy.host, block.attempt))
+            if wanted:
+                self._commit(f"{len(wanted)} copies of blocks", copy_events(wanted, lost))
+            return left
+
+    # -- blocks --------------------------------------------------------------------------------
 
     def add_blocks(self, message: AddBlock) -> Ok | Refused | Failure:
         """Add the blocks of one message, all or none; see `add_many`."""

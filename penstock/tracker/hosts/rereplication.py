@@ -1,0 +1,278 @@
+"""`Rereplication`: has copies of blocks made again where a host that had them is gone, or will go.
+
+What must hold:
+
+- *A host is lost* when its block server has been away for the lease, and *will go* when Spark says
+  so of its executors. A block that is then on fewer other hosts than its storage level asks for is
+  copied from one that has it to one that has not, by their block servers (`CopyBlocks`).
+- *Log before act.* A new place is in the driver log before anyone is told of it. It takes the place
+  of a copy on a lost host; the receiver's own place stays, for that is where what the receiver left
+  is deleted when the host is back. A copy that is not needed any more when it is there goes.
+- *Bounded.* A round has `_ROUND` blocks, the oldest first, and each host copies some of them at a
+  time (`_BLOCKS`, `_BYTES`). What failed is tried `_TRIES` times, a host that took none is passed
+  over for `_PASSED_OVER_S`, and after `_ROUNDS` rounds in vain it waits until the hosts change.
+- *Hosts that are gone are forgotten*: when the ledger names them no more, nor is anything to be
+  deleted there; and what is to be deleted there is given up after a day.
+
+All of it is done on the tracker's control thread. Blocks of streams whose level asks for one copy,
+and logs that all hosts share, need none of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.clock import Clock
+from penstock.tracker.errors import LedgerWriteError
+from penstock.tracker.hosts.replica_hosts import ReplicaHosts
+from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
+from penstock.wire.messages import BlocksCopied, CopyBlocks, FindReplicaHost, ReceivedBlockInfo
+
+_log = logging.getLogger("penstock.tracker")
+
+LOOK_S = 2.0
+"""How often `Rereplication.look` is to be called."""
+
+_ROUND = 1024
+_BLOCKS = 64
+_BYTES = 32 << 20
+_TRIES = 3
+_ROUNDS = 3
+_PASSED_OVER_S = 60.0
+_LOOK_AGAIN_S = 10.0
+"""How often hosts without a block server are looked at for executors."""
+
+
+@dataclass(frozen=True)
+class _Ask:
+    """What a host was asked to copy, and where to."""
+
+    number: int
+    host: str
+    blocks: tuple[ReceivedBlockInfo, ...]
+
+
+class Rereplication:
+    """For the control thread.
+
+    Args:
+        ledger: The ledger.
+        replica_hosts: Names hosts for copies.
+        levels: Of the streams whose blocks have copies: on how many hosts each is to be.
+        is_encrypted: Whether receivers' logs are: then what is in memory, in clear, goes nowhere.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        ledger: ReceivedBlockTracker,
+        replica_hosts: ReplicaHosts,
+        *,
+        levels: Mapping[int, int],
+        is_encrypted: bool,
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._replica_hosts = replica_hosts
+        self._servers = replica_hosts.servers
+        self._levels = levels
+        self._is_encrypted = is_encrypted
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        # Hosts of the ledger without a server, and since when.
+        self._away: dict[str, float] = {}
+        self._look_s = -math.inf
+        self._served: frozenset[str] = frozenset()
+        self._lost: frozenset[str] = frozenset()
+        self._unfit: frozenset[str] = frozenset()
+        # By the host that copies them.
+        self._waiting: dict[str, deque[ReceivedBlockInfo]] = {}
+        self._asks: dict[str, _Ask] = {}
+        self._tries: Counter[str] = Counter()
+        self._passed_over: dict[str, float] = {}
+        self._next_s = math.inf
+        self._last_s = -math.inf
+        self._vain_rounds = 0
+        self._made_in_round = 0
+        self._made: Counter[str] = Counter()
+        self._reason = "no other host takes copies"
+
+    def look(self) -> None:
+        """See which hosts are there, and begin a round if it is time for one."""
+        self._forget_hosts()
+        if not self._levels:
+            return
+        now_s = self._clock.monotonic_s()
+        self._see_hosts(now_s)
+        if now_s >= self._next_s and not self._asks and len(self._served) > 1:
+            self._begin(now_s)
+
+    def _forget_hosts(self) -> None:
+        gone = self._servers.gone()
+        if not gone:
+            return
+        named = self._ledger.hosts()
+        for host in gone:
+            if host not in named:
+                self._servers.forget(host)
+                self._ledger.forget_host(host)
+
+    def _see_hosts(self, now_s: float) -> None:
+        served = frozenset(self._servers.served())
+        away = self._ledger.hosts() - served
+        if away and now_s >= self._look_s:
+            # One of a run before may have none in this one, but executors; one may be back.
+            self._look_s = now_s + _LOOK_AGAIN_S
+            for host in away:
+                self._replica_hosts.look(host)
+        self._away = {host: self._away.get(host, now_s) for host in away}
+        lease_s = self._servers.lease_s
+        self._lost = frozenset(host for host, at_s in self._away.items() if now_s - at_s >= lease_s)
+        unfit = self._lost | self._replica_hosts.leaving
+        if (served, unfit) != (self._served, self._unfit):
+            self._served, self._unfit = served, unfit
+            self._tries.clear()
+            self._passed_over.clear()
+            self._vain_rounds = 0
+            # Once more later: of what was stored meanwhile some may have found no host.
+            self._next_s, self._last_s = now_s, now_s + _PASSED_OVER_S
+
+    def _begin(self, now_s: float) -> None:
+        """Begin a round: find blocks that are on too few hosts, and have them copied."""
+        failed = found = 0
+        for block in self._ledger.blocks(self._levels):
+            hosts = frozenset(block.hosts)
+            sources = sorted(hosts & self._served)
+            if len(hosts - self._unfit) >= self._levels[block.stream_id] or not sources:
+                continue
+            tries = self._tries[block.block_id]
+            if tries >= _TRIES:
+                failed += 1
+                continue
+            source = sources[(found + tries) % len(sources)]
+            self._waiting.setdefault(source, deque()).append(block)
+            found += 1
+            if found == _ROUND:
+                break
+        self._next_s = math.inf
+        if found:
+            if not self._made and not self._vain_rounds:
+                lost = ", ".join(sorted(self._unfit)) or "no host"
+                _log.info("blocks are copied again, %d or more; %s is gone or will go", found, lost)
+            self._made_in_round = 0
+            for source in [*self._waiting]:
+                self._ask(source)
+            self._end_if_over()
+            return
+        if self._made:
+            _log.warning(
+                "%d blocks have another copy again, on %s",
+                sum(self._made.values()),
+                ", ".join(sorted(self._made)),
+            )
+            self._made.clear()
+        if failed:
+            _log.warning("%d blocks stay on fewer hosts than asked for: %s", failed, self._reason)
+        elif self._last_s > now_s:
+            self._next_s = self._last_s
+
+    def _ask(self, source: str) -> None:
+        """Have a host copy the next of its blocks."""
+        waiting = self._waiting.get(source, deque())
+        now_s = self._clock.monotonic_s()
+        passed_over = [host for host, end_s in self._passed_over.items() if end_s > now_s]
+        while waiting:
+            first = waiting.popleft()
+            unwanted = (*first.hosts, *self._unfit, *passed_over)
+            found = self._replica_hosts.find(
+                FindReplicaHost(first.stream_id, first.attempt, source, unwanted)
+            )
+            if found.host is None or found.address is None:
+                continue
+            blocks, size = [first], first.num_bytes
+            while waiting and len(blocks) < _BLOCKS and size < _BYTES:
+                if found.host in waiting[0].hosts:
+                    break
+                blocks.append(waiting.popleft())
+                size += blocks[-1].num_bytes
+            ask = _Ask(next(self._numbers), found.host, tuple(blocks))
+            self._asks[source] = ask
+            self._hold()
+            there = tuple(self._as_on(source, block) for block in blocks)
+            if not self._servers.send(
+                source, CopyBlocks(ask.number, found.host, found.address, there)
+            ):
+                self.gone(source)
+            return
+        self._waiting.pop(source, None)
+
+    def _as_on(self, host: str, block: ReceivedBlockInfo) -> ReceivedBlockInfo:
+        replace = msgspec.structs.replace
+        plain = replace(block, position=None, schema=None, replicas=())
+        if host == block.host:
+            return replace(plain, memory=None) if self._is_encrypted else plain
+        copy = next(one for one in block.replicas if one.host == host)
+        return replace(plain, host=host, sequence=copy.sequence, memory=None, segment=copy.segment)
+
+    def _hold(self) -> None:
+        asks = self._asks.values()
+        self._ledger.hold_copies({(one.attempt, ask.host) for ask in asks for one in ask.blocks})
+
+    def copied(self, answer: BlocksCopied) -> None:
+        """Take what became of an ask; of one that is not known any more nothing is taken.
+
+        (Its copies go with the attempt, like all that no one was told of.)
+        """
+        found = [one for one in self._asks.items() if one[1].number == answer.request]
+        if not found:
+            return
+        ((source, ask),) = found
+        tried = [*zip(ask.blocks, answer.places, strict=False)]
+        made = [(block, place) for block, place in tried if place is not None]
+        self._tries.update(block.block_id for block, place in tried if place is None)
+        if answer.reason:
+            self._reason = answer.reason
+        if answer.is_refused:
+            self._passed_over[ask.host] = self._clock.monotonic_s() + _PASSED_OVER_S
+        try:
+            for host, attempt in self._ledger.add_copies(made, self._lost):
+                self._servers.release_copies(host, (attempt,), ())
+            self._made_in_round += len(made)
+            self._made[ask.host] += len(made)
+        except LedgerWriteError as error:
+            self._reason = str(error)
+            self._tries.update(block.block_id for block, _ in made)
+        self._over(source)
+
+    def gone(self, host: str) -> None:
+        """Take note that a host's block server is gone, with what it was asked for."""
+        self._waiting.pop(host, None)
+        if host in self._asks:
+            self._over(host)
+
+    def _over(self, source: str) -> None:
+        del self._asks[source]
+        self._hold()
+        self._ask(source)
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._asks:
+            return
+        self._vain_rounds = 0 if self._made_in_round else self._vain_rounds + 1
+        if self._made_in_round:
+            _log.info("%d blocks have another copy again so far", sum(self._made.values()))
+            self._next_s = self._clock.monotonic_s()
+        elif self._vain_rounds < _ROUNDS:
+            # At once with other hosts, then in a while with the same.
+            pause_s = 0.0 if self._vain_rounds == 1 else _PASSED_OVER_S
+            self._next_s = self._clock.monotonic_s() + pause_s
+        else:
+            _log.warning("blocks stay on fewer hosts than asked for: %s", self._reason)

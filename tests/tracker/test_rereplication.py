@@ -1,0 +1,661 @@
+"""Copies that were lost are made again: what the ledger says of them, and who is asked to.
+
+Also which hosts are remembered, and for how long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, _control, receiver_tracker
+from penstock.tracker.errors import LedgerWriteError
+from penstock.tracker.hosts.block_deletion import BlockDeletion, SharedLogs
+from penstock.tracker.hosts.block_servers import BlockServers
+from penstock.tracker.hosts.replica_hosts import ReplicaHosts
+from penstock.tracker.hosts.rereplication import Rereplication
+from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.wire.messages import (
+    BlocksCopied,
+    CopiesAt,
+    CopyBlocks,
+    FindCopies,
+    FindReplicaHost,
+    Message,
+    Ok,
+    ReceivedBlockInfo,
+    RegisterBlockServer,
+    ReleaseBlocks,
+    ReplicaPlace,
+    SegmentPlace,
+)
+from tests.tracker.ledger_cases import LOG_OPTIONS, RefusingFileSystem, add, attempt_name, block
+from tests.tracker.test_replica_hosts import HostsCluster, server_of, until, with_copies
+from tests.tracker.tracker_cases import ThreadCluster
+
+A, B, C, D = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
+LEASE_S = 60.0
+
+
+def copy_on(host: str, attempt: str, number: int, segment: int = 1) -> ReplicaPlace:
+    place = SegmentPlace(f"/log/0-{attempt}-{host}", segment, 4096 * (number % 64), 1064)
+    return ReplicaPlace(host, place, number % 1000)
+
+
+def copied(attempt: str, number: int, other: str = B, segment: int = 1) -> ReceivedBlockInfo:
+    """A block of host A with a copy on another one."""
+    return msgspec.structs.replace(
+        block(0, attempt, number, segment=segment),
+        host=A,
+        replicas=(copy_on(other, attempt, number, segment),),
+    )
+
+
+class Case:
+    """A ledger of one stream, block servers on hosts, and what copies again; the test is Spark."""
+
+    def __init__(self, folder: Path, *, kept: bool = False, level: int = 2) -> None:
+        self.folder = folder
+        self.clock = ManualClock(1_700_000_000_000)
+        self.fs = RefusingFileSystem()
+        self.kept = kept
+        self.level = level
+        self.cluster = ThreadCluster()
+        self.attempts = 0
+        self.open()
+
+    def open(self) -> None:
+        """Open the ledger as a new driver does, which no block server knows yet."""
+        self.ledger = ReceivedBlockTracker.recover(
+            [0, 1],
+            str(self.folder),
+            options=LOG_OPTIONS,
+            clock=self.clock,
+            snapshots=SnapshotRule(1 << 30),
+            fs=self.fs,
+        )
+        self.ledger.register_streams({"clicks": 0, "spots": 1}, are_kept=self.kept)
+        self.servers = BlockServers(LEASE_S, self.clock)
+        self.peers: dict[str, Peer] = {}
+        self.replica_hosts = ReplicaHosts(
+            self.cluster,
+            self.servers,
+            receivers=1,
+            copies=1,
+            launch=lambda: pytest.fail("nothing is started"),
+            receiver_hosts=frozenset,
+            clock=self.clock,
+        )
+        self.copies = Rereplication(
+            self.ledger,
+            self.replica_hosts,
+            levels={0: self.level, 1: self.level},
+            is_encrypted=False,
+            clock=self.clock,
+        )
+
+    def register(self) -> tuple[str, int]:
+        """Register an attempt on host A."""
+        self.attempts += 1
+        self.attempt = attempt_name(self.attempts)
+        self.first = self.ledger.register_attempt(0, self.attempt, A).first_block_number
+        return self.attempt, self.first
+
+    def add(self, *blocks: ReceivedBlockInfo) -> None:
+        for one in blocks:
+            add(self.ledger, 0, one.attempt, [one])
+
+    def up(self, *hosts: str) -> None:
+        for host in hosts:
+            self.peers[host] = Peer()
+            peer: Any = self.peers[host]
+            self.servers.register(peer, RegisterBlockServer(host, (host, 1), 1))
+
+    def down(self, *hosts: str) -> None:
+        for host in hosts:
+            peer: Any = self.peers.pop(host)
+            self.servers.disconnected(peer)
+            self.copies.gone(host)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, and look on the way and at its end."""
+        self.copies.look()
+        self.clock.advance(int(seconds * 1000))
+        self.copies.look()
+
+    def asks(self, host: str) -> list[CopyBlocks]:
+        """Return what a host was asked to copy since the call before."""
+        return self.peers[host].take(CopyBlocks)
+
+    def make(self, host: str) -> list[str]:
+        """Let a host make all the copies that it is asked for; return the blocks."""
+        made = []
+        while asks := self.asks(host):
+            for ask in asks:
+                made += [one.block_id for one in ask.blocks]
+                self.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+        return made
+
+    def blocks(self) -> list[ReceivedBlockInfo]:
+        return self.ledger.blocks([0])
+
+    def places(self) -> list[tuple[str, ...]]:
+        return [one.hosts for one in self.blocks()]
+
+
+def made_on(ask: CopyBlocks, segment: int = 9) -> tuple[ReplicaPlace, ...]:
+    numbers = [int(one.block_id.rpartition("-")[2]) for one in ask.blocks]
+    return tuple(
+        copy_on(ask.host, one.attempt, number, segment)
+        for one, number in zip(ask.blocks, numbers, strict=True)
+    )
+
+
+class Peer:
+    """A block server's connection."""
+
+    def __init__(self) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def take(self, kind: type[Any]) -> list[Any]:
+        found = [message for message in self.sent if isinstance(message, kind)]
+        self.sent = [message for message in self.sent if not isinstance(message, kind)]
+        return found
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    made = Case(tmp_path)
+    made.register()
+    yield made
+    made.ledger.close()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Case]:
+    made = Case(tmp_path, kept=True)
+    made.register()
+    yield made
+    made.ledger.close()
+
+
+# -- the ledger --------------------------------------------------------------------------------
+
+
+def test_new_places_are_the_same_live_and_after_a_restart(case: Case) -> None:
+    """Of blocks that wait, of those of batches; also from a snapshot."""
+    blocks = [copied(case.attempt, case.first + n) for n in range(4)]
+    case.add(*blocks[:2])
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.add(*blocks[2:])
+    again = [(one, copy_on(C, case.attempt, n)) for n, one in enumerate(blocks) if n != 1]
+    assert case.ledger.add_copies(again, [B]) == []
+    # In the place of those on the lost host, in their order, and no other block.
+    assert case.places() == [(A, C), (A, B), (A, C), (A, C)]
+    assert case.blocks()[3].replicas == (again[2][1],)
+    (of_batch,) = case.ledger.get_blocks_of_batch(1000).values()
+    live = case.blocks()
+    assert list(of_batch) == live[:2]
+    for _ in range(2):  # from the log, then from a snapshot
+        case.ledger.close()
+        case.open()
+        assert case.blocks() == live
+        assert case.ledger.hosts() == {A, B, C}
+
+
+def test_places_of_streams_that_are_read_by_places_change_in_place(kept: Case) -> None:
+    """Also of a block that filled a gap, and stands behind those with higher numbers."""
+    first, attempt = kept.first, kept.attempt
+    numbers = [first, first + 2, first + 1, first + 3]
+    kept.add(*(copied(attempt, number) for number in numbers))
+    before = kept.blocks()
+    again = [(before[n], copy_on(C, attempt, n)) for n in (1, 2, 3)]
+    # And one that was released meanwhile.
+    gone = msgspec.structs.replace(before[0], block_id=f"input-0-{first + 9}")
+    kept.ledger.add_copies([*again, (gone, copy_on(C, attempt, 9))], [B])
+    live = kept.blocks()
+    assert [one.block_id for one in live] == [one.block_id for one in before]
+    assert kept.places() == [(A, B), (A, C), (A, C), (A, C)]
+    kept.ledger.close()
+    kept.open()
+    assert kept.blocks() == live
+    _, found, _ = kept.ledger.places.between(0, 1, 3)
+    assert [one.replicas[0].sequence for one in found] == [1, 2]
+
+
+def test_a_copy_that_is_given_up_and_one_that_came_too_late_are_released(case: Case) -> None:
+    first, second, late = (copied(case.attempt, case.first + n) for n in range(3))
+    case.add(late)
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.add(first, second)
+    case.ledger.cleanup_old_batches(2000)
+    copies = [
+        (first, copy_on(C, case.attempt, 1, 7)),
+        (second, copy_on(C, case.attempt, 2, 7)),
+        (late, copy_on(C, case.attempt, 3, 8)),
+    ]
+    case.ledger.add_copies(copies, [B])
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    # Not that of host B: it is the newest that the receiver wrote.
+    assert release.replicas == ((C, f"/log/0-{case.attempt}-{C}", 8),)
+    case.ledger.end_attempt(case.attempt)
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert release.replicas == ((B, f"/log/0-{case.attempt}-{B}", 1),)
+    case.ledger.allocate_blocks_to_batch(3000)
+    (release,) = case.ledger.cleanup_old_batches(4000)
+    assert release.replicas == ((C, f"/log/0-{case.attempt}-{C}", 7),)
+    assert release.whole
+    assert release.replica_hosts == (B, C)
+    # Now nothing is left of the attempt.
+    assert case.ledger.add_copies(copies[:1], []) == [(C, case.attempt)]
+    case.ledger.forget_attempts([case.attempt])
+    assert case.ledger.add_copies(copies[:1], []) == [(C, case.attempt)]
+
+
+def test_a_block_has_one_copy_on_a_host(case: Case) -> None:
+    one = copied(case.attempt, case.first)
+    case.add(one)
+    case.ledger.add_copies([(one, copy_on(B, case.attempt, 5, 5))], [])
+    assert case.blocks() == [one]
+    (release,) = case.ledger.cleanup_old_batches(0)
+    assert release.replicas == ((B, f"/log/0-{case.attempt}-{B}", 5),)
+
+
+def test_no_segment_goes_where_a_copy_may_be_that_is_not_known_yet(case: Case) -> None:
+    first, second = (copied(case.attempt, case.first + n) for n in range(2))
+    case.add(first)
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.add(second)
+    case.ledger.add_copies([(first, copy_on(C, case.attempt, 1, 7))], [])
+    case.ledger.hold_copies({(case.attempt, C)})
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert release.replicas == ()
+    case.ledger.add_copies([(second, copy_on(C, case.attempt, 2, 7))], [])
+    case.ledger.hold_copies(())
+    assert case.ledger.cleanup_old_batches(2000) == []
+    case.ledger.allocate_blocks_to_batch(2000)
+    (release,) = case.ledger.cleanup_old_batches(3000)
+    assert release.replicas == ((C, f"/log/0-{case.attempt}-{C}", 7),)
+
+
+def test_what_the_log_did_not_take_did_not_happen(case: Case) -> None:
+    one = copied(case.attempt, case.first)
+    case.add(one)
+    case.fs.full = True
+    with pytest.raises(LedgerWriteError):
+        case.ledger.add_copies([(one, copy_on(C, case.attempt, 1))], [B])
+    case.fs.full = False
+    assert case.blocks() == [one]
+
+
+# -- who is asked ------------------------------------------------------------------------------
+
+
+def test_a_copy_is_made_again_once_the_lease_of_its_host_is_over(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "penstock.tracker")
+    case.up(A, B, C)
+    blocks = [copied(case.attempt, case.first + n) for n in range(100)]
+    case.add(*blocks)
+    case.wait(600)
+    case.down(B)
+    case.wait(LEASE_S - 1)
+    assert case.asks(A) == []
+    case.wait(1)
+    (ask,) = case.asks(A)
+    # As the host has it, without what only others need.
+    assert (ask.host, ask.address) == (C, (C, 1))
+    assert ask.blocks[0] == msgspec.structs.replace(blocks[0], replicas=())
+    assert [one.block_id for one in ask.blocks] == [one.block_id for one in blocks[:64]]
+    # One at a time.
+    case.wait(100)
+    assert case.asks(A) == []
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert len(case.make(A)) == 36
+    assert case.places() == [(A, C)] * 100
+    case.wait(2)
+    assert f"100 blocks have another copy again, on {C}" in caplog.messages
+    # All is said and done.
+    case.wait(10_000)
+    assert case.asks(A) == case.asks(C) == []
+
+
+def test_a_host_that_is_back_in_time_costs_nothing(case: Case) -> None:
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first))
+    case.wait(1)
+    case.down(B)
+    case.wait(LEASE_S - 1)
+    case.up(B)
+    case.wait(10 * LEASE_S)
+    assert case.asks(A) == case.asks(C) == []
+
+
+def test_the_copy_is_copied_when_the_receiver_s_host_is_lost(kept: Case) -> None:
+    kept.up(A, B, C)
+    one = copied(kept.attempt, kept.first)
+    kept.add(one)
+    kept.ledger.end_attempt(kept.attempt)
+    kept.down(A)
+    kept.wait(LEASE_S)
+    (ask,) = kept.asks(B)
+    (sent,) = ask.blocks
+    assert (sent.host, sent.memory) == (B, None)
+    assert (sent.segment, sent.sequence) == (one.replicas[0].segment, one.replicas[0].sequence)
+    kept.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    # Its own host stays: what is there goes when it is back.
+    assert kept.places() == [(A, B, C)]
+    # And again, with what was made again.
+    kept.up(D)
+    kept.down(B)
+    kept.wait(LEASE_S)
+    assert kept.make(C) == [one.block_id]
+    assert kept.places() == [(A, C, D)]
+
+
+def test_a_new_driver_waits_for_the_hosts_of_the_one_before(kept: Case) -> None:
+    kept.up(A, B, C)
+    kept.add(copied(kept.attempt, kept.first))
+    kept.ledger.close()
+    kept.open()
+    kept.up(A, C)
+    kept.wait(LEASE_S - 1)
+    assert kept.asks(A) == []
+    kept.wait(1)
+    assert len(kept.make(A)) == 1
+    assert kept.places() == [(A, C)]
+
+
+def test_what_was_stored_when_there_was_no_other_host_gets_its_copy(case: Case) -> None:
+    case.up(A)
+    alone = msgspec.structs.replace(copied(case.attempt, case.first), replicas=())
+    case.add(alone)
+    case.wait(600)
+    case.up(B)
+    # Stored just then, before the receiver has found it.
+    case.wait(1)
+    assert case.make(A) == [alone.block_id]
+    case.add(late := msgspec.structs.replace(alone, block_id=f"input-0-{case.first + 1}"))
+    case.wait(60)
+    assert case.make(A) == [late.block_id]
+    assert case.places() == [(A, B)] * 2
+
+
+def test_a_level_for_three_copies_has_three_again(tmp_path: Path) -> None:
+    case = Case(tmp_path, level=3)
+    attempt, number = case.register()
+    case.up(A, B, C, D)
+    one = copied(attempt, number)
+    case.add(msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, attempt, 1))))
+    case.down(C)
+    case.wait(LEASE_S)
+    assert case.make(A) + case.make(B) == [one.block_id]
+    assert case.places() == [(A, B, D)]
+    case.ledger.close()
+
+
+def test_a_block_that_is_nowhere_any_more_is_given_up(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.up(A, B, C)
+    bad, good = (copied(case.attempt, case.first + n) for n in range(2))
+    case.add(bad, good)
+    case.down(B)
+    case.wait(LEASE_S)
+    asked = 0
+    for _ in range(20):
+        for ask in case.asks(A):
+            asked += 1
+            places = [
+                None if one.block_id == bad.block_id else place
+                for one, place in zip(ask.blocks, made_on(ask), strict=True)
+            ]
+            case.copies.copied(BlocksCopied(ask.request, tuple(places), "it is damaged"))
+        case.wait(60)
+    assert asked == 3
+    assert case.places() == [(A, B), (A, C)]
+    assert "1 blocks stay on fewer hosts than asked for: it is damaged" in caplog.messages
+    # Until the hosts change.
+    case.up(D)
+    case.wait(1)
+    assert len(case.asks(A)) == 1
+
+
+def test_a_host_that_takes_none_is_passed_over_and_not_asked_for_ever(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.up(A, B, C, D)
+    case.add(*(copied(case.attempt, case.first + n) for n in range(2)))
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.copies.copied(BlocksCopied(ask.request, (None,), "its disk is full", is_refused=True))
+    case.wait(1)
+    first, (ask,) = ask.host, case.asks(A)
+    assert {first, ask.host} == {C, D}
+    assert len(ask.blocks) == 2
+    asked = 2
+    case.copies.copied(BlocksCopied(ask.request, (None,), "its disk is full", is_refused=True))
+    for _ in range(50):
+        case.wait(30)
+        for ask in case.asks(A):
+            asked += 1
+            refused = BlocksCopied(ask.request, (None,), "its disk is full", is_refused=True)
+            case.copies.copied(refused)
+    assert 2 < asked < 10
+    assert any("fewer hosts than asked for: its disk is full" in text for text in caplog.messages)
+
+
+def test_a_source_that_goes_while_it_copies_leaves_that_to_another(kept: Case) -> None:
+    kept.up(A, B, C, D)
+    one = copied(kept.attempt, kept.first)
+    kept.add(msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, kept.attempt, 3))))
+    kept.replica_hosts.leaving = frozenset({A, B})
+    kept.wait(1)
+    (asking,) = [host for host in (A, B, C) if (found := kept.asks(host)) and found]
+    kept.down(asking)
+    kept.wait(LEASE_S)
+    made = [name for host in (A, B, C) if host in kept.peers for name in kept.make(host)]
+    assert made == [one.block_id]
+    assert D in kept.places()[0]
+
+
+def test_an_answer_that_no_one_waits_for_is_not_taken(case: Case) -> None:
+    case.up(A, B, C)
+    case.add(one := copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.copies.copied(BlocksCopied(ask.request + 1, made_on(ask)))
+    assert case.blocks() == [one]
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask, 10)))
+    assert case.blocks()[0].replicas[0].segment.segment == 9
+
+
+def test_a_log_that_is_full_is_no_end(case: Case) -> None:
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.fs.full = True
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert case.places() == [(A, B)]
+    case.fs.full = False
+    case.wait(60)
+    assert len(case.make(A)) == 1
+    assert case.places() == [(A, C)]
+
+
+def test_what_is_in_memory_in_clear_is_not_asked_for_where_logs_are_encrypted(case: Case) -> None:
+    case.copies = Rereplication(
+        case.ledger, case.replica_hosts, levels={0: 2}, is_encrypted=True, clock=case.clock
+    )
+    case.up(A, B, C)
+    case.add(one := copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(LEASE_S)
+    ((sent,),) = [ask.blocks for ask in case.asks(A)]
+    assert (sent.memory, sent.segment) == (None, one.segment)
+
+
+def test_a_host_that_will_go_has_its_blocks_copied_before_it_does(kept: Case) -> None:
+    kept.up(A, B, C)
+    kept.add(one := copied(kept.attempt, kept.first))
+    kept.wait(600)
+    kept.replica_hosts.leaving = frozenset({B})
+    # No new copies for it, if there is another.
+    asked = FindReplicaHost(0, kept.attempt, A, ())
+    assert kept.replica_hosts.find(asked).host == C
+    assert kept.replica_hosts.find(msgspec.structs.replace(asked, silent=(C,))).host == B
+    kept.wait(1)
+    assert [*kept.make(A), *kept.make(B)] == [one.block_id]
+    # It is there yet.
+    assert kept.places() == [(A, B, C)]
+    kept.down(B)
+    kept.wait(LEASE_S)
+    assert kept.asks(A) == kept.asks(C) == []
+
+
+# -- with a tracker ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_control, "LOOK_S", 0.01)
+    monkeypatch.setattr(_control, "_SERVER_GRACE_S", 0.0)
+    monkeypatch.setattr(receiver_tracker, "_LEAVING_S", 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_tracker_has_copies_made_again(tmp_path: Path) -> None:
+    with with_copies(tmp_path, HostsCluster(A, B, C)) as (tracker, attempt, _):
+        tracker._block_servers.lease_s = 0.1
+        attempt.register()
+        servers = {host: server_of(attempt, host) for host in (A, B, C)}
+        one = copied(attempt.launch.attempt, attempt.first)
+        attempt.add(one)
+        servers[B].close()
+        ask = servers[A].next_message()
+        assert isinstance(ask, CopyBlocks)
+        client = servers[A].client
+        assert client is not None
+        client.send(BlocksCopied(ask.request, made_on(ask)))
+        until("it is known", lambda: tracker.ledger.blocks([0])[0].hosts == (A, C))
+        # So that tasks find it that know the first places only.
+        (copy,) = made_on(ask)
+        assert attempt.ask(FindCopies(0, one.block_id)) == CopiesAt((copy,))
+        assert attempt.ask(FindCopies(0, "input-0-1")) == CopiesAt(())
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_tracker_has_blocks_copied_from_a_host_whose_last_executor_will_go(
+    tmp_path: Path,
+) -> None:
+    cluster = HostsCluster(A, B, C)
+    cluster.up.append(ExecutorLocation(B, "9"))
+    with with_copies(tmp_path, cluster) as (tracker, attempt, _):
+        attempt.register()
+        servers = {host: server_of(attempt, host) for host in (A, B, C)}
+        attempt.add(copied(attempt.launch.attempt, attempt.first))
+        cluster.leaving_ids = frozenset({"1"})
+        tracker._move_from_leaving()
+        # Another executor stays there.
+        assert tracker._replica_hosts.leaving == frozenset()
+        cluster.leaving_ids = frozenset({"1", "9"})
+        found = []
+        until("B is to be left", lambda: tracker._replica_hosts.leaving == {B})
+        until(
+            "the copy is asked for",
+            lambda: bool(found) or found.extend(_asks(servers[A], servers[B])) or bool(found),
+        )
+        assert found[0].host == C
+        cluster.leaving_ids = frozenset()
+        until("no host will go", lambda: tracker._replica_hosts.leaving == frozenset())
+
+
+def _asks(*servers: Any) -> list[CopyBlocks]:
+    return [server.next_message() for server in servers if not server.messages.empty()]
+
+
+# -- hosts that are gone -----------------------------------------------------------------------
+
+
+def test_a_month_on_hosts_that_come_and_go_leaves_no_more_than_a_day(case: Case) -> None:
+    """One receiver lives all the time, with copies on hosts that go; another goes with them."""
+    case.up(A)
+    receivers: Any = SimpleNamespace(clean_up=lambda *_, **__: None)
+    logs = SharedLogs(str(case.folder))
+    deletion = BlockDeletion(
+        receivers, case.servers, logs, with_copies=frozenset({0, 1}), is_shared=False
+    )
+    state = case.ledger._state
+    lasting = state.attempts[case.attempt]
+    sizes = []
+    for hour in range(24 * 30):
+        host, attempt = f"spot-{hour}", attempt_name(1000 + hour)
+        case.up(host)
+        case.ledger.end_attempt(attempt_name(999 + hour))
+        number = case.ledger.register_attempt(1, attempt, host).first_block_number
+        spot = msgspec.structs.replace(block(1, attempt, number), host=host)
+        assert add(case.ledger, 1, attempt, [spot]) == Ok()
+        case.add(copied(case.attempt, case.first + hour, host, segment=hour))
+        case.ledger.allocate_blocks_to_batch(2 * hour)
+        deletion.delete(case.ledger, case.ledger.cleanup_old_batches(2 * hour))
+        case.wait(1800)
+        case.down(host)
+        case.wait(1800)
+        attempts = [lasting.replicas, lasting.replica_hosts, state.attempts]
+        sizes.append(sum(map(len, [case.servers._hosts, case.copies._away, *attempts])))
+    assert max(sizes[72:]) <= max(sizes[:72]) < 150
+
+
+def test_ended_attempts_of_a_host_that_is_gone_are_forgotten_after_a_day(case: Case) -> None:
+    case.up(A, B)
+    case.add(copied(case.attempt, case.first))
+    case.ledger.end_attempt(case.attempt)
+    case.down(A)
+    case.ledger.allocate_blocks_to_batch(1000)
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert release.whole
+    assert not case.servers.release(A, [case.attempt], [(f"/log/0-{case.attempt}", 1)])
+    case.wait(23 * 3600)
+    assert case.ledger.attempts == (case.attempt,)
+    # Until then it is told when it comes back.
+    case.wait(3600)
+    assert case.ledger.attempts == ()
+    case.up(A)
+    assert case.peers[A].take(ReleaseBlocks) == []
+
+
+def test_a_host_is_remembered_while_the_ledger_names_it(case: Case) -> None:
+    case.up(A, B)
+    case.add(copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(48 * 3600)
+    assert case.servers.is_lost(B)
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.ledger.cleanup_old_batches(2000)
+    case.wait(1)
+    assert not case.servers.is_lost(B)
+    assert case.servers.is_served(A)
+    assert case.servers.ever() == {A, B}
+
+
+def test_a_receiver_is_not_alone_in_a_cluster_that_had_other_hosts(case: Case) -> None:
+    case.up(A, B)
+    case.down(B)
+    case.wait(48 * 3600)
+    assert "is_alone=False" in repr(case.replica_hosts.find(FindReplicaHost(0, case.attempt, A)))
