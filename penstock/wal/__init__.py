@@ -31,7 +31,7 @@ Layout of a segment, all at multiples of the log's alignment::
     header record | record | record | zeros                          (open, or left by a crash)
 
 The trailer is the last 64 bytes; it lets a reader know a closed segment without reading it.
-Bytes of headers, end record and trailer: `penstock.wal._layout`.
+Bytes of headers, end record and trailer: `penstock.wal._segments.layout`.
 
 The life of a segment: made under a temporary name, preallocated, its header forced, renamed,
 the folder forced; only then records. When it is full or old: end record and trailer, cut to size,
@@ -48,8 +48,8 @@ Encryption of what is on the disk
 -----------------------------------
 
 With a cipher (`EncryptionKey.cipher`) the payloads of a log's records are encrypted, by AES-256-GCM
-with a key of each segment that is derived from one master key (`penstock.wal._encryption` has the
-details). What must hold:
+with a key of each segment that is derived from one master key (`penstock.wal._segments.encryption`
+has the details). What must hold:
 
 - No key is written anywhere, in no form. The header of a segment has the id of its master key, so
   that another one is told from damage.
@@ -69,24 +69,15 @@ Modules
 ========================  =======================================================================
 `_writer`, `_reader`      the two ends of a log: `LogWriter`, `LogReader`
 `_company`                for whose appends a group commit waits
-`_segment_chain`          the segments of one writer, one after the other
-`_segment_writer`,        one segment: being written, being read
-`_segment_reader`
-`_layout`                 the bytes of a segment: headers, end record, trailer
-`_encryption`             keys and ciphers; what is appended, encrypted on its way to the disk
+`_segments/`              the segments: their bytes, being written, being read; encryption
 `_check`, `cli`           looking for damage and repairing it; ``penstock wal``
 `_folder`                 where a log is: its address, the names in it, taking it for one process
 `_options`, `_errors`     what a log is told and tells; what it raises
 `_filesystem`             what the log needs of a file system; the one of this host
 `_answers`                what a storage answers: gone, refused, away; and by when
-`_hdfs`, `_hdfs_files`    HDFS as a file system, and who writes a log there; its open files
-`_objects`                an object store as a file system, and who writes a log there
-`_objects_client`         the requests that are made of it, and what it answers
-`_objects_clouds`         what differs between S3, Google Cloud Storage and Azure
-`_objects_settings`       how their settings reach every process
-`_aws_profile`            credentials of ``~/.aws``
+`_hdfs/`                  HDFS as a file system, and who writes a log there
+`_objects/`               an object store as a file system, and who writes a log there
 `_owner`                  what a lock says of its owner
-`_hdfs_client`            what the client of HDFS leaves open: errors, Hadoop's configuration
 ========================  =======================================================================
 
 Usage::
@@ -103,14 +94,6 @@ from __future__ import annotations
 from penstock.wal._answers import Answer, StorageAwayError, answer_of, calls_left_behind
 from penstock.wal._check import check, remove_log, repair
 from penstock.wal._company import Company
-from penstock.wal._encryption import (
-    KEY_COMMAND_VARIABLE,
-    KEY_VARIABLE,
-    SEAL_SIZE,
-    TAG_SIZE,
-    EncryptionKey,
-    LogCipher,
-)
 from penstock.wal._errors import (
     AppendTooLargeError,
     CorruptRecordError,
@@ -139,20 +122,12 @@ from penstock.wal._folder import (
     segment_path,
     settled,
 )
-from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_client import HadoopConfiguration
-from penstock.wal._layout import (
-    RECORD_HEADER_SIZE,
-    Record,
-    RecordPlace,
-    parse_record,
-    record_length,
-    stamp_record,
-)
-from penstock.wal._objects import ObjectFileSystem, has_used_objects
-from penstock.wal._objects_clouds import FORMS as OBJECT_ADDRESSES
-from penstock.wal._objects_clouds import object_store_help
-from penstock.wal._objects_settings import (
+from penstock.wal._hdfs.client import HadoopConfiguration
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
+from penstock.wal._objects.clouds import FORMS as OBJECT_ADDRESSES
+from penstock.wal._objects.clouds import object_store_help
+from penstock.wal._objects.filesystem import ObjectFileSystem, has_used_objects
+from penstock.wal._objects.settings import (
     STORAGE_VARIABLES,
     given_storage,
     is_storage_setting,
@@ -160,6 +135,22 @@ from penstock.wal._objects_settings import (
 )
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader, SegmentInfo, no_segment
+from penstock.wal._segments.encryption import (
+    KEY_COMMAND_VARIABLE,
+    KEY_VARIABLE,
+    SEAL_SIZE,
+    TAG_SIZE,
+    EncryptionKey,
+    LogCipher,
+)
+from penstock.wal._segments.layout import (
+    RECORD_HEADER_SIZE,
+    Record,
+    RecordPlace,
+    parse_record,
+    record_length,
+    stamp_record,
+)
 from penstock.wal._writer import LogWriter
 
 __all__ = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.wal._objects_clouds import FORMS
+from penstock.wal._objects.clouds import FORMS
 
 
 class WalError(PenstockError):

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, UnwritableFolderError
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
-from penstock.wal._hdfs import hdfs_file_system
-from penstock.wal._objects import object_file_system
-from penstock.wal._objects_clouds import cloud_of, split_address
+from penstock.wal._hdfs.filesystem import hdfs_file_system
+from penstock.wal._objects.clouds import cloud_of, split_address
+from penstock.wal._objects.filesystem import object_file_system
 
 _HDFS = re.compile(r"(hdfs://[^/]*)(/.*)?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -47,7 +47,7 @@ def normal_address(address: str) -> str:
 
     Args:
         address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``, or
-            ``s3://bucket/path`` and those of other object stores (`penstock.wal._objects_clouds`).
+            ``s3://bucket/path`` and those of other object stores (`penstock.wal._objects.clouds`).
 
     Returns:
         An absolute path, or ``hdfs://…`` or ``s3://…`` without a slash at its end.

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 from types import TracebackType
 
-from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem, LocalFileSystem
 from penstock.wal._folder import list_names, segment_path
-from penstock.wal._layout import (
+from penstock.wal._segments.encryption import LogCipher
+from penstock.wal._segments.layout import (
     Record,
 )
-from penstock.wal._segment_reader import SegmentEnd, SegmentReader
+from penstock.wal._segments.reader import SegmentEnd, SegmentReader
 
 _logger = logging.getLogger("penstock.wal")
 

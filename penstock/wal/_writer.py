@@ -19,7 +19,6 @@ from crc32c import crc32c
 from penstock.clock import Clock, SystemClock
 from penstock.threads import OwnedThread
 from penstock.wal._company import Company
-from penstock.wal._encryption import TAG_SIZE, LogCipher
 from penstock.wal._errors import (
     AppendTooLargeError,
     LogClosedError,
@@ -31,11 +30,12 @@ from penstock.wal._errors import (
 )
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._folder import is_unwritable, list_names, lock_folder, make_folders, segment_path
-from penstock.wal._layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._owner import TakenOverError
-from penstock.wal._segment_chain import SegmentChain
-from penstock.wal._segment_writer import (
+from penstock.wal._segments.chain import SegmentChain
+from penstock.wal._segments.encryption import TAG_SIZE, LogCipher
+from penstock.wal._segments.layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
+from penstock.wal._segments.writer import (
     AppendUnit,
     PlacedRun,
     SegmentWriter,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.wal import ObjectFileSystem
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects.client import ObjectsClient
 from tests.services import azurite, versitygw
 from tests.services.azurite import AzuriteServer
 from tests.services.google_storage import GoogleServer

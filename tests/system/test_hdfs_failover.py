@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.wal import LogReader, LogWriteError, LogWriter, locate
-from penstock.wal._hdfs import HdfsFileSystem
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
 from tests.services.hdfs import Hdfs
 from tests.streaming.checkpoint.stored import stored_header
 from tests.system.soak import Soak

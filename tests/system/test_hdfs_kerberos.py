@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from penstock.wal import LogReader, LogWriteError, LogWriter
-from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_client import HdfsAuthenticationError
+from penstock.wal._hdfs.client import HdfsAuthenticationError
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.services.kerberos import POM, Kdc
 from tests.wal.test_hdfs import BOUND_S, OPTIONS

@@ -42,8 +42,8 @@ from penstock.wal import (
     LogWriter,
     repair,
 )
-from penstock.wal._objects import ObjectFileSystem
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects.client import ObjectsClient
+from penstock.wal._objects.filesystem import ObjectFileSystem
 from penstock.wire.messages import AddBlock, Failure, Ok, Refused
 from tests.tracker.ledger_cases import (
     LOG_OPTIONS,

@@ -18,7 +18,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from penstock.wal import ObjectFileSystem, StorageAwayError
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects.client import ObjectsClient
 from tests.wal.faulty_filesystem import SimulatedCrashError
 
 T = TypeVar("T")

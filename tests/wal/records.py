@@ -7,7 +7,7 @@ from contextlib import closing
 from penstock.wal import LocalFileSystem, LogCipher, Record, RecordPlace, parse_record
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import segment_number
-from penstock.wal._layout import HEADER, RECORD_HEADER_SIZE
+from penstock.wal._segments.layout import HEADER, RECORD_HEADER_SIZE
 
 
 def read_record(

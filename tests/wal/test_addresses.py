@@ -16,7 +16,7 @@ from penstock.wal import (
     locate,
     normal_address,
 )
-from penstock.wal._hdfs_client import HdfsUnavailableError, translated
+from penstock.wal._hdfs.client import HdfsUnavailableError, translated
 
 
 @pytest.mark.parametrize(

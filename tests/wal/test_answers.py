@@ -12,13 +12,13 @@ import pytest
 
 from penstock.wal import Answer, StorageAwayError, answer_of, calls_left_behind
 from penstock.wal._answers import BoundedCalls, Outage, TooLongError
-from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_client import (
+from penstock.wal._hdfs.client import (
     HadoopConfiguration,
     HdfsAuthenticationError,
     HdfsUnavailableError,
     translated,
 )
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
 from tests.bounds import HANG_S
 
 PATIENCE_S = 60.0

@@ -26,7 +26,7 @@ from penstock.wal import (
     segment_path,
 )
 from penstock.wal._filesystem import LocalReadFile
-from penstock.wal._layout import KIND_END, pack_header, parse_segment_header
+from penstock.wal._segments.layout import KIND_END, pack_header, parse_segment_header
 from tests.wal.faulty_filesystem import MeanwhileFileSystem
 from tests.wal.records import read_record
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_client import (
+from penstock.wal._hdfs.client import (
     HadoopConfiguration,
     HdfsAuthenticationError,
     explained,
     translated,
 )
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
 from tests.services.hdfs import write_configuration
 
 

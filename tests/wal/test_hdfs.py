@@ -29,8 +29,8 @@ from penstock.wal import (
     segment_path,
     settled,
 )
-from penstock.wal._hdfs import HdfsFileSystem
-from penstock.wal._hdfs_files import HdfsAppendFile
+from penstock.wal._hdfs.files import HdfsAppendFile
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.wal.records import read_record

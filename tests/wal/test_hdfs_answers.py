@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.wal import Answer, answer_of
-from penstock.wal._hdfs import HdfsFileSystem
+from penstock.wal._hdfs.filesystem import HdfsFileSystem
 from tests.services.hdfs import write_configuration
 
 PATIENCE_S = 0.2

@@ -33,7 +33,7 @@ from penstock.wal import (
     UnwritableFolderError,
     answer_of,
 )
-from penstock.wal._hdfs import HdfsFileSystem, _clients
+from penstock.wal._hdfs.filesystem import HdfsFileSystem, _clients
 from tests.blockstore.test_on_hdfs import put, store, without_memory
 from tests.services.hdfs import Hdfs
 from tests.wal.test_hdfs import BOUND_S, OPTIONS

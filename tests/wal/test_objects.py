@@ -34,14 +34,14 @@ from penstock.wal import (
     ObjectFileSystem,
     StorageAwayError,
     UnwritableFolderError,
-    _objects,
     check,
     locate,
     remove_log,
     repair,
     segment_path,
 )
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects import filesystem
+from penstock.wal._objects.client import ObjectsClient
 from penstock.wal.cli import wal as wal_command
 from tests.bounds import HANG_S
 from tests.services.google_storage import GoogleServer
@@ -91,7 +91,7 @@ def locating(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `locate` find a server, whichever it has found for tests before."""
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_objects._file_systems, "_made", {})
+    monkeypatch.setattr(filesystem._file_systems, "_made", {})
 
 
 def files(server: ObjectServer, url: str = "", patience_s: float = 60) -> ObjectFileSystem:

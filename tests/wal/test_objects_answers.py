@@ -21,7 +21,7 @@ from penstock.wal import (
     UnwritableFolderError,
     answer_of,
 )
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects.client import ObjectsClient
 from tests.services.ports import free_ports
 from tests.services.tls import certificate_of_host, tls_front
 

@@ -30,7 +30,7 @@ from penstock.wal import (
     repair,
     segment_path,
 )
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects.client import ObjectsClient
 from tests.bounds import HANG_S
 from tests.services.versitygw import make_server
 from tests.wal.faulty_objects import another_host

@@ -25,8 +25,8 @@ from penstock.wal import (
     UnwritableFolderError,
     locate,
 )
-from penstock.wal._aws_profile import ProfileCredentials
-from penstock.wal._objects_client import ObjectsClient
+from penstock.wal._objects.aws_profile import ProfileCredentials
+from penstock.wal._objects.client import ObjectsClient
 from tests.bounds import HANG_S
 from tests.services.aws_credentials import ROLE, CredentialsServer, credentials_server
 from tests.services.http_faults import FaultyHttp
@@ -145,7 +145,7 @@ def test_a_request_has_its_time_and_a_store_that_is_away_its_own(
 def test_a_request_without_bytes_has_a_time_of_its_own(
     server: VersityServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.wal._objects_client._ANSWER_S", 0.2)
+    monkeypatch.setattr("penstock.wal._objects.client._ANSWER_S", 0.2)
     client = ObjectsClient.of_bucket(ADDRESS)
     server.stall()
     try:
@@ -193,7 +193,7 @@ def test_what_is_missing_is_asked_for_once(faults: FaultyHttp) -> None:
 def test_a_store_that_is_always_slow_is_not_asked_twice_for_all(
     faults: FaultyHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.wal._objects_client.SLOW_S", 0.5)
+    monkeypatch.setattr("penstock.wal._objects.client.SLOW_S", 0.5)
     client = ObjectsClient.of_bucket(ADDRESS)
     client.replace("slow", b"bytes")
     faults.faults = {"slow": 1.0}
@@ -220,7 +220,7 @@ def test_a_read_that_may_not_take_that_long_is_asked_for_once(
 def test_a_write_is_not_made_again_where_the_answer_is_slow(
     faults: FaultyHttp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.wal._objects_client.SLOW_S", 0.2)
+    monkeypatch.setattr("penstock.wal._objects.client.SLOW_S", 0.2)
     client = ObjectsClient.of_bucket(ADDRESS)
     faults.faults = {"slow": 1.0}
     faults.least_slow_s = faults.slow_s = 1.0
@@ -343,7 +343,7 @@ def test_a_program_of_a_profile_that_goes_away_leaves_what_it_gave(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    monkeypatch.setattr("penstock.wal._objects.aws_profile._HOLDS", timedelta(0))
     gives = program_of_a_profile(monkeypatch, tmp_path)
     client = ObjectsClient.of_bucket(ADDRESS)
     client.replace("program", b"first")
@@ -373,10 +373,10 @@ def test_a_program_of_a_profile_that_does_not_end_is_not_waited_for_for_ever(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    monkeypatch.setattr("penstock.wal._objects.aws_profile._HOLDS", timedelta(0))
     gives, pids = program_of_a_profile(monkeypatch, tmp_path), tmp_path / "pids"
     client = ObjectsClient.of_bucket(ADDRESS)
-    monkeypatch.setattr("penstock.wal._aws_profile._LONGEST_S", 0.5)
+    monkeypatch.setattr("penstock.wal._objects.aws_profile._LONGEST_S", 0.5)
     # As one that waits for somebody to sign on.
     gives.write_text(f"#!/bin/sh\necho $$ >> {pids}\nexec sleep {10 * HANG_S}\n")
     try:
@@ -423,7 +423,7 @@ def test_keys_of_a_file_are_read_again_and_those_before_hold_while_it_is_written
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    monkeypatch.setattr("penstock.wal._objects.aws_profile._HOLDS", timedelta(0))
     write_profile(tmp_path)
     monkeypatch.setenv("AWS_PROFILE", "lab")
     fs, folder = files(), "/profile/log"
@@ -493,7 +493,7 @@ def test_a_running_log_goes_on_with_the_next_token_of_a_web_identity(
 def test_a_role_of_a_profile_is_asked_for_once_as_long_as_its_keys_hold(
     web_identity: CredentialsServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("penstock.wal._aws_profile._HOLDS", timedelta(0))
+    monkeypatch.setattr("penstock.wal._objects.aws_profile._HOLDS", timedelta(0))
     web_identity.lifetime_s = 7200.0
     monkeypatch.delenv("AWS_WEB_IDENTITY_TOKEN_FILE")
     monkeypatch.delenv("AWS_ROLE_ARN")

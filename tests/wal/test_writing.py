@@ -488,7 +488,7 @@ def test_statistics_count_what_was_done() -> None:
 def test_a_slow_sync_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.wal._segment_writer._SLOW_SYNC_S", 0.0)
+    monkeypatch.setattr("penstock.wal._segments.writer._SLOW_SYNC_S", 0.0)
     with caplog.at_level(logging.WARNING, "penstock.wal"):
         LogWriter.create("/log", fs=FaultyFileSystem(), options=SMALL).append(1, b"x")
     assert any("slow disk" in line.getMessage() for line in caplog.records)

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.wal._answers import Answer, BoundedCalls, TooLongError, answer_of
-from penstock.wal._hdfs_client import HdfsUnavailableError
+from penstock.wal._hdfs.client import HdfsUnavailableError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from penstock.wal._hdfs import HdfsFileSystem
+    from penstock.wal._hdfs.filesystem import HdfsFileSystem
 
 _logger = logging.getLogger("penstock.wal")
 

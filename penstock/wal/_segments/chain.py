@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.clock import Clock
-from penstock.wal._encryption import LogCipher, LogSealer
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import SPARE_SUFFIX, segment_path
-from penstock.wal._layout import LOG_ID_SIZE, SegmentHeader, segment_owner
 from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._reader import LogReader
-from penstock.wal._segment_reader import SegmentEnd, SegmentReader
-from penstock.wal._segment_writer import SegmentWriter, new_scratch
+from penstock.wal._segments.encryption import LogCipher, LogSealer
+from penstock.wal._segments.layout import LOG_ID_SIZE, SegmentHeader, segment_owner
+from penstock.wal._segments.reader import SegmentEnd, SegmentReader
+from penstock.wal._segments.writer import SegmentWriter, new_scratch
 
 _logger = logging.getLogger("penstock.wal")
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from crc32c import crc32c
 
 from penstock.reused_memory import ReusedMemory
-from penstock.wal._encryption import LogCipher
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 from penstock.wal._filesystem import FileSystem, ReadFile
-from penstock.wal._layout import (
+from penstock.wal._segments.encryption import LogCipher
+from penstock.wal._segments.layout import (
     FLAG_ENCRYPTED,
     HEADER,
     KIND_END,

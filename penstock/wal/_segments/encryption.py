@@ -40,7 +40,7 @@ from penstock.errors import MissingPackageError
 from penstock.hkdf import derived_key
 from penstock.reused_memory import ReusedMemory
 from penstock.wal._errors import CorruptRecordError
-from penstock.wal._layout import (
+from penstock.wal._segments.layout import (
     FLAG_ENCRYPTED,
     KEY_SALT_SIZE,
     RECORD_HEADER_SIZE,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from typing_extensions import Buffer
 
-    from penstock.wal._segment_writer import AppendUnit, UnitRecord
+    from penstock.wal._segments.writer import AppendUnit, UnitRecord
 
 KEY_VARIABLE = "PENSTOCK_ENCRYPTION_KEY"
 KEY_COMMAND_VARIABLE = "PENSTOCK_ENCRYPTION_KEY_COMMAND"

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.wal._encryption import LogSealer, SegmentSealer
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._folder import NEW_SUFFIX, segment_path
-from penstock.wal._layout import (
+from penstock.wal._segments.encryption import LogSealer, SegmentSealer
+from penstock.wal._segments.layout import (
     KIND_END,
     RECORD_HEADER_SIZE,
     TRAILER_SIZE,

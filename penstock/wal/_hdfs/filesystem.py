@@ -1,29 +1,4 @@
-"""HDFS as a file system of the segment log, by the `hdfs-native` client.
-
-What is another thing there than on a disk of this host:
-
-* A write is forced (`hsync`: on the disks of all DataNodes of the block) whatever the sync policy
-  says: between the client's memory and the DataNodes' disks the client knows no step that a dead
-  process would survive. So a crash of the writer takes nothing that an append has returned for.
-* There is no direct I/O, no reserved space, no writing over what is there, no cutting.
-* A file that is being written cannot be read: for a reader its last block is not there yet. It can
-  be read once its writer has closed it, or once its lease was recovered, which also ends the
-  writing of anyone who still has it (`settle`).
-* There is no `flock`. Who has a folder is said by a file; see `HdfsFolderLock`.
-* Names are durable when the call that made them returns: there is nothing to force in a folder.
-
-When the NameNode cannot be reached, does not answer or is in safe mode, calls wait and ask again
-until `patience_s` is over, as far as asking again cannot do harm: always after a refusal, and after
-a lost answer for what may be done twice. The client waits for an answer for ever, and its
-connection stays with the NameNode that owes one; so a call that takes too long is left behind, and
-the next one has a new client, which asks another NameNode first where there are several.
-
-The client itself asks twice when a connection breaks, and tells nothing of it. So after any answer
-"there is none" to what takes a name away it is looked whether that was done.
-
-The client has threads of its own, which a fork does not copy: each process has its own clients
-(`hdfs_file_system`), made at the first use.
-"""
+"""HDFS as a file system, by its client, and the lock that says who writes a log there."""
 
 from __future__ import annotations
 
@@ -52,7 +27,7 @@ from penstock.wal._answers import (
 )
 from penstock.wal._errors import MissingClientError
 from penstock.wal._filesystem import read_once
-from penstock.wal._hdfs_client import (
+from penstock.wal._hdfs.client import (
     AUTHENTICATION,
     HadoopConfiguration,
     HdfsAuthenticationError,
@@ -60,7 +35,7 @@ from penstock.wal._hdfs_client import (
     explained,
     translated,
 )
-from penstock.wal._hdfs_files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
+from penstock.wal._hdfs.files import HdfsAppendFile, HdfsReadFile, NewFiles, WriteLimit
 from penstock.wal._owner import Mark, Owner, TakenOverError
 
 # Who writes a log: a file in its folder says so, and each new segment asks it.

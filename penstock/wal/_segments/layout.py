@@ -8,7 +8,7 @@ Record header, 64 bytes::
     4  header_crc u32     over bytes 8..64
     8  payload_crc u32    over the payload
     12 kind u16           0xFF00 and above are the log's own
-    14 flags u16          1: the payload is encrypted (`penstock.wal._encryption`)
+    14 flags u16          1: the payload is encrypted (`penstock.wal._segments.encryption`)
     16 length u64         payload bytes as they are there, no padding
     24 sequence u64       1, 2, 3, … per writer
     32 committed u64      highest sequence committed to the policy when this was written
@@ -39,7 +39,7 @@ from crc32c import crc32c
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 
 if TYPE_CHECKING:
-    from penstock.wal._encryption import LogCipher
+    from penstock.wal._segments.encryption import LogCipher
 
 FORMAT_VERSION = 2
 RECORD_HEADER_SIZE = 64

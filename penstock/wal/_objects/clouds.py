@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.wal._objects_settings import storage_settings
+from penstock.wal._objects.settings import storage_settings
 
 Environment = Mapping[str, str]
 

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from penstock.wal._answers import StorageAwayError
-from penstock.wal._aws_profile import ProfileCredentials
 from penstock.wal._errors import MissingClientError
-from penstock.wal._objects_clouds import (
+from penstock.wal._objects.aws_profile import ProfileCredentials
+from penstock.wal._objects.clouds import (
     BUSY_CODES,
     EXISTS_CODES,
     GONE_CODES,
@@ -32,7 +32,7 @@ from penstock.wal._objects_clouds import (
     Cloud,
     cloud_of,
 )
-from penstock.wal._objects_settings import STORAGE_VARIABLES, storage_settings
+from penstock.wal._objects.settings import STORAGE_VARIABLES, storage_settings
 
 _logger = logging.getLogger("penstock.wal")
 
