@@ -689,8 +689,8 @@ def failing() -> Any:
 
 
 def client_session(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.sources._mqtt_session import MqttSession
     from penstock.sources.mqtt import MqttReceiver
+    from penstock.sources.mqtt._session import MqttSession
 
     monkeypatch.setattr(MqttSession, "_taken", broken)
     monkeypatch.setattr(MqttReceiver, "reportError", lambda self, message, error: None)
@@ -714,7 +714,7 @@ def postgres() -> Any:
 
 
 def postgres_status(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.sources import postgres as source
+    from penstock.sources.postgres import _replication as source
 
     monkeypatch.setattr(source, "_STATUS_S", 0.001)
     monkeypatch.setattr(source, "_report_status", once)
@@ -918,12 +918,12 @@ PLACES: dict[str, Case | None] = {
     ),
     "receiver/threads/workers.py:Workers.post": workers,
     "sources/_client_session.py:ClientSession.__init__": client_session,
-    "sources/_http_server.py:HttpServer.__init__": attempt_ends(
-        "penstock.sources._http_server.HttpServer._store_all", "penstock-http-store-3", http_server
+    "sources/http/_server.py:HttpServer.__init__": attempt_ends(
+        "penstock.sources.http._server.HttpServer._store_all", "penstock-http-store-3", http_server
     ),
     "sources/_on_loop.py:Batches.__init__": None,
-    "sources/postgres.py:PostgresReceiver._serve": postgres_status,
-    "sources/_redis_stream.py:RedisStreamReceiver._serve": attempt_ends(
+    "sources/postgres/_replication.py:PostgresReceiver._serve": postgres_status,
+    "sources/redis/_stream.py:RedisStreamReceiver._serve": attempt_ends(
         "penstock.sources.redis.RedisStreamReceiver._keep", "penstock-redis-acks-3", redis_stream
     ),
     "sources/kinesis/_reading.py:Reading.run": starts_again(
@@ -954,8 +954,8 @@ PLACES: dict[str, Case | None] = {
     "tracker/cluster.py:SparkCluster.thread": cluster,
     "blockstore/reading/_readahead.py:_read": None,
     "tracker/receiver_tracker.py:ReceiverTracker.__init__": leaving,
-    "wal/_objects.py:ObjectAppendFile._make": None,
-    "wal/_objects.py:ObjectReadFile._read_all": None,
+    "wal/_objects/filesystem.py:ObjectAppendFile._make": None,
+    "wal/_objects/filesystem.py:ObjectReadFile._read_all": None,
     "wal/_writer.py:LogWriter._start": log_sync,
     "wire/client.py:Client.connect": client,
     "wire/client.py:ClientLoop.__init__": client_loop,

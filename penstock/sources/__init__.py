@@ -10,39 +10,30 @@ The socket receivers are those of `penstock.receiver`. Each other source is impo
 module, which needs the extra of its name only where the receiver runs; `source` makes one by its
 short name.
 
-=================  ===============================================================================
-`kafka`            Kafka's streams and receiver
-`http`             requests, with a 2xx once they are durable
-`_http_server`     its server, and the thread that stores
-`_http_bodies`     bodies, unpacked and cut into records
-`_http_keys`       which requests are stored already
-`_signatures`      signatures of webhooks
-`websocket`        a WebSocket's messages
-`server_sent`      a stream of server-sent events
-`mqtt`             an MQTT broker's messages; `_mqtt_session`: one start of it, `_mqtt_client`:
-                   paho's client, which acknowledges when it is told to
-`amqp`             a queue of RabbitMQ; `_amqp_session`: one start of it
-`nats`             a consumer of NATS JetStream
-`redis`            streams, lists and channels of Redis or Valkey; `_redis_stream`: the first
-                   ones, `_redis_receiver`: what all have in common
-`postgres`         PostgreSQL's logical replication, and its notifications
-`_pgoutput`        what its output plug-in sends, as columns
-`sqs`              a queue of AWS SQS
-`kinesis`          the shards of an AWS Kinesis stream
-`syslog`           syslog over UDP, TCP and TLS; `_syslog_messages`: its messages
-`growing_files`    files that grow and rotate
-`_growing_file`    which file is which, by inode and content
-`_file_content`    what a file holds, also a compressed one
-`datagrams`        UDP and Unix datagrams
-`formats`          values of messages as typed columns
-`_protobuf`        messages of Protocol Buffers, as rows
-`_selecting`       what listening receivers share: a thread over their sockets
-`_common`          what sources of messages share; `SourceReceiver`, which needs a client
-`_aws`             what the sources of AWS share: clients, and what errors mean
-`_client_session`  one start of a receiver whose client wants a thread of its own
-`_on_loop`         receivers on an event loop
-`_urls`            URLs, shown without secrets
-=================  ===============================================================================
+==================  ==============================================================================
+`kafka/`            Kafka's streams and receiver
+`http/`             requests, with a 2xx once they are durable
+`websocket`         a WebSocket's messages
+`server_sent`       a stream of server-sent events
+`mqtt/`             an MQTT broker's messages
+`amqp/`             a queue of RabbitMQ
+`nats`              a consumer of NATS JetStream
+`redis/`            streams, lists and channels of Redis or Valkey
+`postgres/`         PostgreSQL's logical replication, and its notifications
+`sqs`               a queue of AWS SQS
+`kinesis/`          the shards of an AWS Kinesis stream
+`syslog/`           syslog over UDP, TCP and TLS
+`growing_files/`    files that grow and rotate
+`datagrams`         UDP and Unix datagrams
+`formats`           values of messages as typed columns
+`_protobuf`         messages of Protocol Buffers, as rows
+`_selecting`        what listening receivers share: a thread over their sockets
+`_common`           what sources of messages share; `SourceReceiver`, which needs a client
+`_aws`              what the sources of AWS share: clients, and what errors mean
+`_client_session`   one start of a receiver whose client wants a thread of its own
+`_on_loop`          receivers on an event loop
+`_urls`             URLs, shown without secrets
+==================  ==============================================================================
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ import pika.data
 import pyarrow as pa
 import pytest
 
-from penstock.sources import _amqp_session
-from penstock.sources.amqp import AmqpReceiver
+from penstock.sources.amqp import AmqpReceiver, _session
 from penstock.sources.formats import JsonFormat
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
@@ -202,7 +201,7 @@ def test_headers_that_json_has_nothing_for_are_no_reason_not_to_take_a_message(
         headers = {each["key"]: each["value"] for each in running.wait_for_records(1)[0]["headers"]}
     assert headers["names"] == '{"�": "�"}'
     assert headers["deep"].strip("[]") == '"..."'
-    assert _amqp_session._text([math.inf, math.nan, 1.5]) == '["inf", "nan", 1.5]'
+    assert _session._text([math.inf, math.nan, 1.5]) == '["inf", "nan", 1.5]'
 
 
 class Encoded(bytes):
@@ -322,7 +321,7 @@ def test_a_stream_is_refused(server: RabbitMQ) -> None:
 
 
 def test_a_server_that_says_nothing_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_amqp_session, "_CONNECT_S", 0.1)
+    monkeypatch.setattr(_session, "_CONNECT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         receiver = AmqpReceiver(f"amqp://127.0.0.1:{silent.getsockname()[1]}", "q")
         with run_receiver(receiver, settings=FAST) as running:
@@ -358,18 +357,18 @@ def test_what_is_not_accepted_is_said_in_the_driver(options: dict[str, Any], nam
     assert "secret" not in str(refused.value)
 
 
-def a_session(stored: list[tuple[Any, Any]], **options: Any) -> _amqp_session.AmqpSession:
+def a_session(stored: list[tuple[Any, Any]], **options: Any) -> _session.AmqpSession:
     """Return a session with a link, whose receiver says what it is to store."""
     receiver = AmqpReceiver("amqp://host", "q", **options)
     receiver.store = lambda data, position, ack: stored.append((data, position))  # type: ignore[method-assign,assignment,misc]
-    session = _amqp_session.AmqpSession(receiver)
-    session._link = _amqp_session._Link(None, None)
+    session = _session.AmqpSession(receiver)
+    session._link = _session._Link(None, None)
     return session
 
 
-def a_delivery(link: Any, name: str) -> _amqp_session._Delivery:
+def a_delivery(link: Any, name: str) -> _session._Delivery:
     method = SimpleNamespace(redelivered=False, delivery_tag=1)
-    return _amqp_session._Delivery(link, method, SimpleNamespace(message_id=name), name.encode())
+    return _session._Delivery(link, method, SimpleNamespace(message_id=name), name.encode())
 
 
 def test_the_position_has_no_more_ids_than_are_in_hand() -> None:
@@ -387,7 +386,7 @@ def test_what_a_channel_had_that_is_gone_is_given_up() -> None:
     """The server gives it again; without an id it would come twice."""
     stored: list[tuple[Any, Any]] = []
     session = a_session(stored)
-    gone = _amqp_session._Link(None, 1)
+    gone = _session._Link(None, 1)
     session.store([a_delivery(gone, "a"), a_delivery(session._link, "b")])
     session.store([a_delivery(gone, "c")])
     assert [data for data, _ in stored] == [[b"b"]]

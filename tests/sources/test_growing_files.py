@@ -24,10 +24,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.sources import _growing_file, growing_files
-from penstock.sources._file_content import Content, PlainContent, open_content
-from penstock.sources._growing_file import FileTable
-from penstock.sources.growing_files import GrowingFilesReceiver
+from penstock.sources.growing_files import GrowingFilesReceiver, _file, _receiver
+from penstock.sources.growing_files._content import Content, PlainContent, open_content
+from penstock.sources.growing_files._file import FileTable
 from penstock.testing import RunningReceiver, crash_test, run_receiver
 from tests.bounds import HANG_S
 
@@ -311,7 +310,7 @@ def test_a_log_that_may_not_be_opened_by_its_new_name_is_read_on(
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
         return open_content(path, go_on)
 
-    monkeypatch.setattr(growing_files, "open_content", opened)
+    monkeypatch.setattr(_receiver, "open_content", opened)
     log = folder / "app.log"
     append(log, "one")
     with reading(log) as running:
@@ -333,7 +332,7 @@ def test_a_renamed_log_that_cannot_be_read_at_once_is_gone_on_with_later(
 
     append(folder / "app.log", *lines(0, 20))
     _, position = read_all(folder / "*.log", 20)
-    monkeypatch.setattr(growing_files, "open_content", opened)
+    monkeypatch.setattr(_receiver, "open_content", opened)
     (folder / "app.log").rename(folder / "other.log")
     append(folder / "other.log", *lines(20, 25))
     with reading(folder / "*.log", after=position) as running:
@@ -350,8 +349,8 @@ def test_a_log_is_read_by_a_name_that_is_not_asked_for_as_long_as_it_grows(
     def now_s() -> float:
         return time.monotonic() + later_s
 
-    monkeypatch.setattr(growing_files, "time", SimpleNamespace(monotonic=now_s))
-    monkeypatch.setattr(growing_files, "FileTable", partial(FileTable, now_s=now_s))
+    monkeypatch.setattr(_receiver, "time", SimpleNamespace(monotonic=now_s))
+    monkeypatch.setattr(_receiver, "FileTable", partial(FileTable, now_s=now_s))
     log, old = folder / "app.log", folder / "app.old"
     append(log, "line 0")
     with reading(log) as running:
@@ -360,13 +359,13 @@ def test_a_log_is_read_by_a_name_that_is_not_asked_for_as_long_as_it_grows(
         for number in range(1, 5):
             append(old, f"line {number}")
             assert running.wait_for_records(1 + number)[-1] == f"line {number}"
-            later_s += 0.6 * _growing_file.GONE_S
+            later_s += 0.6 * _file.GONE_S
 
 
 def test_a_log_that_moved_to_another_folder_is_gone_on_with_there(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing_files, "_DISCOVER_S", 10 * HANG_S)
+    monkeypatch.setattr(_receiver, "_DISCOVER_S", 10 * HANG_S)
     log, old, new = folder / "app.log", folder / "old" / "app.log", folder / "new"
     old.parent.mkdir()
     append(log, "one")
@@ -393,7 +392,7 @@ def test_a_folder_that_appears_later_is_found(folder: Path) -> None:
 def test_files_of_the_same_content_are_all_stored_and_links_are_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_growing_file, "_HOLD_S", 0.5)
+    monkeypatch.setattr(_file, "_HOLD_S", 0.5)
     for number in range(5):
         append(folder / f"app-{number}.log", *lines(0, 10))
     os.link(folder / "app-0.log", folder / "linked.log")
@@ -427,7 +426,7 @@ def test_ten_thousand_files_are_stored_once_over_a_restart(folder: Path) -> None
 def test_a_compressed_file_is_stored_when_it_is_whole(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing_files, "_QUIET_S", 0.1)
+    monkeypatch.setattr(_receiver, "_QUIET_S", 0.1)
     whole = gzip.compress("".join(f"{text}\n" for text in lines(0, 1000)).encode())
     log = folder / "app.log.gz"
     log.write_bytes(whole[: len(whole) // 2])
@@ -462,7 +461,7 @@ def test_every_stream_of_a_compressed_file_is_read(folder: Path) -> None:
 def test_a_compressed_file_of_which_a_later_stream_is_damaged_is_told_and_not_stored(
     folder: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    monkeypatch.setattr(growing_files, "_QUIET_S", 0.1)
+    monkeypatch.setattr(_receiver, "_QUIET_S", 0.1)
     compress = bz2.compress if suffix == "bz2" else lzma.compress
     first, damaged = compress(b"one\n"), bytes([0xFF, *compress(b"two\n")[1:]])
     for data in (first + damaged, first + compress(b"")[:-1], first + bytes(3)):
@@ -529,7 +528,7 @@ def test_the_end_of_many_files_is_kept_over_a_restart(folder: Path) -> None:
         append(folder / f"{number}-of-many-files-of-an-application.log", "there at first")
     with reading(folder / "*.log", start="end") as running:
         end_s = time.monotonic() + HANG_S
-        while len(running.position or ()) < count or growing_files._BEGINS in running.position:
+        while len(running.position or ()) < count or _receiver._BEGINS in running.position:
             assert time.monotonic() < end_s
             time.sleep(0.01)
         running.restart()
@@ -542,10 +541,10 @@ def test_the_end_of_many_files_is_kept_over_a_restart(folder: Path) -> None:
 
 def test_a_start_at_the_end_that_was_killed_half_way_begins_there_again(folder: Path) -> None:
     append(folder / "app.log", "there at first")
-    position = {growing_files._BEGINS: True}
+    position = {_receiver._BEGINS: True}
     with reading(folder / "*.log", start="end", after=position) as running:
         end_s = time.monotonic() + HANG_S
-        while len(running.position or ()) != 1 or growing_files._BEGINS in running.position:
+        while len(running.position or ()) != 1 or _receiver._BEGINS in running.position:
             assert time.monotonic() < end_s
             time.sleep(0.01)
         append(folder / "app.log", "new")
@@ -659,7 +658,7 @@ def test_a_file_that_cannot_be_read_is_told_once_and_lets_others_go_on(
     def opened(path: str, go_on: Callable[[], object]) -> Content:
         return Bad(path) if path.endswith("bad.log") else open_content(path, go_on)
 
-    monkeypatch.setattr(growing_files, "open_content", opened)
+    monkeypatch.setattr(_receiver, "open_content", opened)
     append(folder / "bad.log", "read in the end")
     append(folder / "good.log", "one")
     with reading(folder / "*.log") as running:

@@ -33,9 +33,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import NonRecordingSpan, SpanContext, set_span_in_context
 
 from penstock.receiver import ReceiverStoppedError, RecordTooLargeError
-from penstock.sources import _http_server
-from penstock.sources._http_bodies import Content
-from penstock.sources._http_keys import Keys, entry_of
 from penstock.sources.formats import JsonFormat
 from penstock.sources.http import (
     GitHubSignature,
@@ -44,7 +41,10 @@ from penstock.sources.http import (
     SignatureError,
     StandardWebhooksSignature,
     StripeSignature,
+    _server,
 )
+from penstock.sources.http._bodies import Content
+from penstock.sources.http._keys import Keys, entry_of
 from penstock.testing import crash_test, run_receiver
 from penstock.testing.running import RunningReceiver
 from tests.bounds import HANG_S
@@ -353,7 +353,7 @@ def test_a_request_that_is_not_durable_in_time_is_to_be_sent_again() -> None:
 def test_while_the_stream_is_held_requests_are_refused_and_later_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_http_server, "_HELD_S", 0.1)
+    monkeypatch.setattr(_server, "_HELD_S", 0.1)
     settings = {"spark.streaming.receiver.maxRate": 1, "spark.penstock.receiver.burst": "1s"}
     with serving(settings=settings) as (running, address), ThreadPoolExecutor(1) as pool:
         answers = [pool.submit(send, address, b"1")]
@@ -407,14 +407,14 @@ def test_what_was_refused_while_it_was_read_is_no_garbage_that_has_to_be_looked_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     refusals: list[weakref.ref[BaseException]] = []
-    too_large = _http_server.too_large
+    too_large = _server.too_large
 
     def noting(limit: int) -> Any:
         error = too_large(limit)
         refusals.append(weakref.ref(error))
         return error
 
-    monkeypatch.setattr(_http_server, "too_large", noting)
+    monkeypatch.setattr(_server, "too_large", noting)
     gc.disable()
     try:
         with serving(maxBody=1000) as (_, address):
@@ -589,8 +589,8 @@ def test_what_waits_is_stored_together_whatever_its_kind_and_one_refusal_is_that
     contents.insert(-1, Content(None, [b"three"], 5))
 
     async def answers() -> list[object]:
-        server = _http_server.HttpServer(receiver)
-        requests = [_http_server._Taken(content, (), None, content.size) for content in contents]
+        server = _server.HttpServer(receiver)
+        requests = [_server._Taken(content, (), None, content.size) for content in contents]
         server._waiting.put(requests)
         server._waiting.put(None)
         server._storer.start()
@@ -617,9 +617,9 @@ def test_what_was_stored_stays_so_when_the_receiver_stops_in_the_same_moment() -
     receiver.seal = lambda: None  # type: ignore[method-assign]
 
     async def held() -> tuple[BaseException | None, int]:
-        server = _http_server.HttpServer(receiver)
+        server = _server.HttpServer(receiver)
         server._held_bytes = 4
-        request = _http_server._Taken(Content(b"one\n", (), 4), (), None, 4)
+        request = _server._Taken(Content(b"one\n", (), 4), (), None, 4)
         server._store([request])
         await asyncio.sleep(0)
         return request.error, server._held_bytes
@@ -628,10 +628,10 @@ def test_what_was_stored_stays_so_when_the_receiver_stops_in_the_same_moment() -
 
 
 def test_what_becomes_durable_after_the_end_of_the_server_is_no_error() -> None:
-    async def made() -> _http_server.HttpServer:
+    async def made() -> _server.HttpServer:
         receiver = HttpReceiver()
         receiver.streamId = 0
-        return _http_server.HttpServer(receiver)
+        return _server.HttpServer(receiver)
 
     asyncio.run(made())._settle_soon([])
 
@@ -872,8 +872,8 @@ def test_a_request_that_ends_early_or_contradicts_itself_stores_nothing(sent: by
 
 
 def test_a_connection_that_is_used_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_http_server, "_IDLE_S", 0.3)
-    monkeypatch.setattr(_http_server, "_LOOK_S", 0.02)
+    monkeypatch.setattr(_server, "_IDLE_S", 0.3)
+    monkeypatch.setattr(_server, "_LOOK_S", 0.02)
     with serving() as (_, address):
         place = urllib.parse.urlsplit(address)
         kept = http.client.HTTPConnection(place.netloc, timeout=HANG_S)
@@ -937,8 +937,8 @@ def _ready(client: socket.socket) -> bytes:
 
 
 def test_a_connection_that_sends_no_whole_head_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_http_server, "_IDLE_S", 0.2)
-    monkeypatch.setattr(_http_server, "_LOOK_S", 0.05)
+    monkeypatch.setattr(_server, "_IDLE_S", 0.2)
+    monkeypatch.setattr(_server, "_LOOK_S", 0.05)
     with serving() as (_, address), connect(address) as silent, connect(address) as slow:
         slow.sendall(HEAD[:20])
         for client in (silent, slow):

@@ -16,11 +16,10 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from penstock.sources import _mqtt_session
-from penstock.sources._mqtt_client import MqttClient
-from penstock.sources._mqtt_session import MqttSession, Released, numbers_of, ranges_of
 from penstock.sources.formats import JsonFormat
-from penstock.sources.mqtt import MqttReceiver
+from penstock.sources.mqtt import MqttReceiver, _session
+from penstock.sources.mqtt._client import MqttClient
+from penstock.sources.mqtt._session import MqttSession, Released, numbers_of, ranges_of
 from penstock.testing import RunningReceiver, run_receiver
 from tests.bounds import HANG_S
 from tests.services.mosquitto import Mosquitto
@@ -464,7 +463,7 @@ def test_bytes_that_are_not_durable_are_bounded_as_messages_are(
         take(session, item)
         in_hand.append(session._bytes_in_hand)
 
-    monkeypatch.setattr(_mqtt_session, "_MOST_BYTES", 5 * 0x6A)  # of five packets
+    monkeypatch.setattr(_session, "_MOST_BYTES", 5 * 0x6A)  # of five packets
     monkeypatch.setattr(MqttSession, "_pass", noting)
     with socket.create_server(("127.0.0.1", 0)) as server:
         receiver = MqttReceiver(f"mqtt://127.0.0.1:{server.getsockname()[1]}", "a", client_id="c")

@@ -24,15 +24,16 @@ import pytest
 
 from penstock.receiver import RecordTooLargeError
 from penstock.receiver.base import ForeignPositionError
-from penstock.sources._pgoutput import (
+from penstock.sources.formats import JsonFormat
+from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver
+from penstock.sources.postgres._pgoutput import (
     HEADER,
     Changes,
     Relation,
     ServerError,
     Transaction,
 )
-from penstock.sources.formats import JsonFormat
-from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver, _Coming, _Confirmed
+from penstock.sources.postgres._replication import _Coming, _Confirmed
 from penstock.testing import crash_test, run_receiver
 from tests.bounds import HANG_S
 from tests.services.postgres import PostgresServer, postgres_folder, postgres_server

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import pkgutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,10 @@ from penstock.sources.syslog import SyslogReceiver
 from penstock.sql import ReceiverHost, readStream
 from tests.sql.sources import await_records
 
-ROOM = Path(penstock.sources.__file__).parent
-
 
 def test_each_receiver_of_the_room_has_a_short_name() -> None:
-    names = [path.stem for path in ROOM.glob("[a-z]*.py")] + ["kafka", "kinesis"]
-    modules = {name: import_module(f"penstock.sources.{name}") for name in names}
+    names = [each.name for each in pkgutil.iter_modules(penstock.sources.__path__)]
+    modules = {name: import_module(f"penstock.sources.{name}") for name in names if name[0] != "_"}
     found = {
         f"{module}.{name}"
         for module, has in modules.items()

@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.sources import syslog
-from penstock.sources._syslog_messages import Frame, Frames, Message, read_message
 from penstock.sources.syslog import SyslogReceiver
+from penstock.sources.syslog._messages import Frame, Frames, Message, read_message
 from penstock.testing import RunningReceiver, run_receiver
 from tests.bounds import HANG_S
 from tests.services.rsyslog import log, rsyslog_to

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import text_of
 from penstock.sources._common import as_records
-from penstock.sources._signatures import Refusal
+from penstock.sources.http._signatures import Refusal
 
 _LF = 10
 _CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}

@@ -15,6 +15,11 @@ What must hold
 * An acknowledgement goes to the connection that its message came by, or nowhere.
 * Messages that are not durable are bounded, over all connections: in MQTT 5 the broker is told the
   bound; beyond it, and in 3.1.1, nothing is read from the connection until there is room again.
+
+============  ====================================================================================
+`_session`    one start of the receiver
+`_client`     paho's client, which acknowledges when it is told to
+============  ====================================================================================
 """
 
 from __future__ import annotations
@@ -148,7 +153,7 @@ class MqttReceiver(ClientReceiver):
         self.schema = self.messages.schema
 
     def _begin(self) -> ClientSession[Any]:
-        from penstock.sources._mqtt_session import MqttSession
+        from penstock.sources.mqtt._session import MqttSession
 
         return MqttSession(self)
 

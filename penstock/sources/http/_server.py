@@ -29,7 +29,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from penstock.errors import text_of, typed_text
 from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, bound_socket
-from penstock.sources._http_bodies import (
+from penstock.sources.http._bodies import (
     ENVELOPE,
     PROTOBUF,
     Content,
@@ -38,8 +38,8 @@ from penstock.sources._http_bodies import (
     too_large,
     unpack,
 )
-from penstock.sources._http_keys import Keys, entry_of
-from penstock.sources._signatures import Refusal
+from penstock.sources.http._keys import Keys, entry_of
+from penstock.sources.http._signatures import Refusal
 from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.sources._file_content import COMPRESSED, Content, Key, read
+from penstock.sources.growing_files._content import COMPRESSED, Content, Key, read
 
 _HEADS = (256, 64, 16, 4, 1)
 """Of how many first bytes the digest is: the most of these that have been read."""

@@ -12,6 +12,10 @@ What must hold
 * No more messages are in hand than `prefetch`, and what one call of `store` has: those of a channel
   that is gone are given up, since the server gives them again.
 * A queue that is deleted, a consumer that is cancelled and a channel that is closed are reported.
+
+============  ====================================================================================
+`_session`    one start of the receiver
+============  ====================================================================================
 """
 
 from __future__ import annotations
@@ -116,6 +120,6 @@ class AmqpReceiver(ClientReceiver):
         self.schema = self.messages.schema
 
     def _begin(self) -> ClientSession[Any]:
-        from penstock.sources._amqp_session import AmqpSession
+        from penstock.sources.amqp._session import AmqpSession
 
         return AmqpSession(self)

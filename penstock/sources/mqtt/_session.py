@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sources._client_session import ClientSession
 from penstock.sources._common import RefusedError, ServerError
-from penstock.sources._mqtt_client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
 from penstock.sources._urls import trusting
 from penstock.sources.mqtt import MOST_UNRELEASED
+from penstock.sources.mqtt._client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
 
 if TYPE_CHECKING:
     from penstock.sources.mqtt import MqttReceiver

@@ -16,6 +16,13 @@ What must hold
 
 The server is that of aiohttp: it parses HTTP in C, is asynchronous, and needs no second process
 and no framework above it, as one of ASGI would.
+
+===============  =================================================================================
+`_server`        the server, and the thread that stores
+`_bodies`        bodies, unpacked and cut into records
+`_keys`          which requests are stored already
+`_signatures`    signatures of webhooks
+===============  =================================================================================
 """
 
 from __future__ import annotations
@@ -29,17 +36,17 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.receiver import ports_of
 from penstock.sources._common import Messages
-from penstock.sources._http_bodies import ENVELOPE, KINDS
 from penstock.sources._on_loop import LoopReceiver
 from penstock.sources._selecting import ServerTls
-from penstock.sources._signatures import (
+from penstock.sources.formats import ValueFormat
+from penstock.sources.http._bodies import ENVELOPE, KINDS
+from penstock.sources.http._signatures import (
     GitHubSignature,
     Signature,
     SignatureError,
     StandardWebhooksSignature,
     StripeSignature,
 )
-from penstock.sources.formats import ValueFormat
 
 __all__ = [
     "GitHubSignature",
@@ -150,6 +157,6 @@ class HttpReceiver(LoopReceiver):
         self.schema = self.messages.schema
 
     async def _main(self) -> None:
-        from penstock.sources._http_server import HttpServer
+        from penstock.sources.http._server import HttpServer
 
         await HttpServer(self).serve()

@@ -3,11 +3,16 @@
 What must hold
 --------------
 
-* **Streams**: see `_redis_stream`.
+* **Streams**: see `_stream`.
 * **Lists.** Each element is moved to a list of this stream, and removed from there when it is
   durable, together with a count; the position has the count of those stored. So what a kill left
   there is known to be stored, or not.
 * **Channels.** What is published while there is no connection is lost.
+
+=============  ===================================================================================
+`_stream`      `RedisStreamReceiver`
+`_receiver`    what all receivers have in common: a thread, and asking again
+=============  ===================================================================================
 """
 
 from __future__ import annotations
@@ -25,15 +30,15 @@ from pyspark import StorageLevel
 from penstock._arguments import as_count, refused
 from penstock.receiver.door import acknowledge_nothing
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
-from penstock.sources._redis_receiver import (
+from penstock.sources.formats import ValueFormat
+from penstock.sources.redis._receiver import (
     BLOCK_S,
     MOST_AT_ONCE,
     READ_BYTES,
     RedisReceiver,
     check_names,
 )
-from penstock.sources._redis_stream import RedisStreamReceiver
-from penstock.sources.formats import ValueFormat
+from penstock.sources.redis._stream import RedisStreamReceiver
 
 __all__ = ["RedisChannelReceiver", "RedisListReceiver", "RedisStreamReceiver"]
 

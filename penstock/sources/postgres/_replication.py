@@ -1,32 +1,11 @@
-"""`PostgresReceiver`: what is written to tables, by logical replication; `PostgresNotifyReceiver`.
-
-What must hold
---------------
-
-* The slot is notified of a place in the log only when all changes before it are durable (I1); a
-  place is never told that is behind what was told before.
-* The position is the commit of a transaction and a number in it. The server begins again with the
-  first transaction that the slot was not told of; changes up to the position are left out. So each
-  change is stored once, whatever is killed, also one of a transaction that is larger than a block.
-* A position counts for one slot, in one history of one server. That of another slot or source is
-  refused. Where the history has been left (another server, an older copy of it, a promoted standby
-  that lacks a part), it is said, and no change is left out by comparing places that do not belong
-  together.
-* The connection is kept while `store` waits: a thread of its own sends status updates.
-* What cannot pass by waiting (a slot that is gone or has lost its log) is reported at once and
-  looked at again at the longest pause only. A slot is never made again in the middle of a stream.
-* Passwords are in no message: what is shown of the connection are host, port and database.
-"""
+"""`PostgresReceiver`: what is written to tables; what must hold is in the door."""
 
 from __future__ import annotations
 
-import select
 import struct
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -35,24 +14,13 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.errors import PenstockError
-from penstock.receiver import (
-    Receiver,
-    ReceiverContext,
-    ReceiverStoppedError,
-    RecordTooLargeError,
-    WithLetters,
-)
+from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, WithLetters
 from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.forms.short_forms import Schema, arrow_schema
-from penstock.sources._common import (
-    Messages,
-    Reconnecting,
-    RefusedError,
-    ServerError,
-    SourceReceiver,
-)
-from penstock.sources._pgoutput import (
+from penstock.sources._common import Reconnecting, RefusedError, ServerError
+from penstock.sources.postgres._connection import STEP_S, Link, PostgresBase, identifier
+from penstock.sources.postgres._pgoutput import (
     EPOCH_US,
     HEADER,
     Changes,
@@ -62,14 +30,11 @@ from penstock.sources._pgoutput import (
     check_row,
     envelope,
 )
-from penstock.sources.formats import ValueFormat
 from penstock.threads import Repeated
 
 if TYPE_CHECKING:
     import psycopg
 
-_STEP_S = 0.2
-_CONNECT_S = 10
 _STATUS_S = 1.0
 _AGE_S = 0.02
 """How long changes wait for others, to be read together."""
@@ -92,67 +57,6 @@ def lsn_text(lsn: int) -> str:
 def _lsn(text: str) -> int:
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
-
-
-class _Link:
-    """A connection of which each wait has an end. `lock` is held while libpq is used."""
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
-        self.pg = connection.pgconn
-        self.pg.nonblocking = 1
-        self.lock = threading.Lock()
-
-    def close(self) -> None:
-        """End the connection."""
-        with self.lock:
-            self._connection.close()
-
-    def readable(self, timeout_s: float) -> bool:
-        """Wait until something has come, and take it in.
-
-        Raises:
-            psycopg.OperationalError: The connection is broken.
-        """
-        poll = select.poll()
-        poll.register(self.pg.socket, select.POLLIN)
-        is_ready = bool(poll.poll(1000 * timeout_s))
-        # Of a TLS record a part may wait within the client, which no socket shows.
-        if is_ready or self.pg.ssl_in_use:
-            with self.lock:
-                self.pg.consume_input()
-        return is_ready
-
-    def ask(self, sql: str, timeout_s: float, receiver: Receiver) -> list[list[str]]:
-        """Return the rows that a statement gives; null is the empty text.
-
-        Raises:
-            psycopg.Error: The server refuses it, or the connection is broken.
-            ServerError: There is no answer in time.
-            ReceiverStoppedError: The receiver has stopped meanwhile.
-        """
-        from psycopg import errors, pq
-
-        end_s = time.monotonic() + timeout_s
-        self.pg.send_query(sql.encode())
-        rows: list[list[str]] = []
-        while True:
-            while self.pg.flush() or self.pg.is_busy():
-                if receiver.isStopped():
-                    raise ReceiverStoppedError(receiver.streamId)
-                if time.monotonic() > end_s:
-                    raise ServerError(f"no answer within {timeout_s:g} s to: {sql}")
-                self.readable(_STEP_S)
-            result = self.pg.get_result()
-            if result is None:
-                return rows
-            if result.status == pq.ExecStatus.FATAL_ERROR:
-                raise errors.error_from_result(result)
-            for row in range(result.ntuples):
-                values = (result.get_value(row, column) for column in range(result.nfields))
-                rows.append([(value or b"").decode(errors="replace") for value in values])
-            if result.status == pq.ExecStatus.COPY_BOTH:
-                return rows
 
 
 class _Confirmed:
@@ -182,74 +86,6 @@ class _Confirmed:
                 self.lsn = max(self.lsn, self._passed)
 
 
-class _PostgresBase(SourceReceiver, ABC):
-    """A receiver with one thread that connects, reads, and connects again."""
-
-    requires = ("psycopg",)
-    extra = "postgres"
-
-    def __init__(self, conninfo: str, storageLevel: StorageLevel | str, timeout_s: float) -> None:
-        super().__init__(storageLevel)
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
-
-        try:
-            parts = conninfo_to_dict(conninfo)
-            host = str(parts.get("host") or parts.get("hostaddr") or "localhost")
-            port = str(parts.get("port") or 5432)
-            # Then a password has ended too early, as one may whose @ or / stands as it is in a URL.
-            if "@" in host[1:] or not port.replace(",", "").isdigit():
-                raise ValueError
-        except (ProgrammingError, TypeError, ValueError):
-            # What it says may have a part of a password in it.
-            raise ValueError(
-                "conninfo is not accepted: text such as 'host=db dbname=shop user=penstock', or "
-                "'postgresql://penstock@db/shop', with libpq's names; what a password in a URL has "
-                "of : / ? # @ is written as %3A and so on"
-            ) from None
-        if not timeout_s > 0:
-            raise ValueError(refused("timeout_s", timeout_s, "seconds, more than 0"))
-        self._conninfo = conninfo
-        self._timeout_s = timeout_s
-        self._server = f"{host}:{port}"
-        self._database = str(parts.get("dbname") or parts.get("user") or "postgres")
-
-    def _receive(self, context: ReceiverContext) -> bool:
-        import psycopg
-
-        outage = Reconnecting(
-            self.reportError, f"PostgreSQL server at {self._server}, database {self._database},"
-        )
-
-        def serve() -> None:
-            with closing(self._connect()) as link:
-                self._serve(link, outage)
-
-        outage.run(serve, context.stopped, (psycopg.Error, ServerError, RefusedError))
-        return False
-
-    def _connect(self) -> _Link:
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict, make_conninfo
-
-        defaults = {
-            "connect_timeout": _CONNECT_S,
-            "fallback_application_name": f"penstock stream {self.streamId}",
-            **conninfo_to_dict(self._conninfo),
-            "client_encoding": "utf8",
-            **self._parameters(),
-        }
-        return _Link(psycopg.connect(make_conninfo(**defaults), autocommit=True))
-
-    def _parameters(self) -> dict[str, Any]:
-        """Return what the connection has beside what the user gave."""
-        return {}
-
-    @abstractmethod
-    def _serve(self, link: _Link, outage: Reconnecting) -> None:
-        """Receive until the connection breaks, which raises, or the receiver stops."""
-
-
 class _Position(TypedDict):
     slot: str
     system: str
@@ -258,7 +94,7 @@ class _Position(TypedDict):
     place: int
 
 
-class PostgresReceiver(_PostgresBase):
+class PostgresReceiver(PostgresBase):
     """Stores what is inserted, updated, deleted and truncated in the tables of a publication.
 
     Each change is a record with the columns ``schema``, ``table``, ``op`` (``insert``, ``update``,
@@ -344,7 +180,7 @@ class PostgresReceiver(_PostgresBase):
     def _parameters(self) -> dict[str, Any]:
         return {"replication": "database"}
 
-    def _serve(self, link: _Link, outage: Reconnecting) -> None:
+    def _serve(self, link: Link, outage: Reconnecting) -> None:
         confirmed = self._confirmed = self._prepare(link)
         if not self._is_begun:
             # From here on a slot that is not there has vanished, and is not made.
@@ -353,7 +189,7 @@ class PostgresReceiver(_PostgresBase):
         self._ask(
             link,
             f"START_REPLICATION SLOT {self._slot} LOGICAL 0/0 (proto_version '1', "
-            f"publication_names {_literal(_identifier(self._publication))})",
+            f"publication_names {_literal(identifier(self._publication))})",
         )
         outage.connected()
         status = Repeated(
@@ -370,7 +206,7 @@ class PostgresReceiver(_PostgresBase):
 
     # -- before the changes ----------------------------------------------------------------------
 
-    def _ask(self, link: _Link, sql: str) -> list[list[str]]:
+    def _ask(self, link: Link, sql: str) -> list[list[str]]:
         from psycopg import Error
 
         try:
@@ -378,7 +214,7 @@ class PostgresReceiver(_PostgresBase):
         except Error as error:
             raise _explained(error) from error
 
-    def _prepare(self, link: _Link) -> _Confirmed:
+    def _prepare(self, link: Link) -> _Confirmed:
         """Look at the server, the publication and the slot; return from where the slot goes on."""
         self._ask(link, "; ".join(f"SET {name} = '{value}'" for name, value in _SESSION.items()))
         if self._ask(link, "SHOW server_encoding") == [["SQL_ASCII"]]:
@@ -437,7 +273,7 @@ class PostgresReceiver(_PostgresBase):
             known.passed(_lsn(flushed))
         return known
 
-    def _check_history(self, link: _Link, system: str, timeline: str, written: int) -> None:
+    def _check_history(self, link: Link, system: str, timeline: str, written: int) -> None:
         """Compare the place with the server's history; start over where that has been left."""
         known_system, known_timeline = self._history
         end = written
@@ -465,7 +301,7 @@ class PostgresReceiver(_PostgresBase):
             self._confirmed = None
         self._history = (system, timeline)
 
-    def _make_publication(self, link: _Link) -> None:
+    def _make_publication(self, link: Link) -> None:
         if not self._creates:
             raise RefusedError(
                 f"there is no publication {self._publication!r} in this database: CREATE "
@@ -473,12 +309,12 @@ class PostgresReceiver(_PostgresBase):
             )
         tables = self._table_names()
         which = f"TABLE {', '.join(tables)}" if tables else "ALL TABLES"
-        self._ask(link, f"CREATE PUBLICATION {_identifier(self._publication)} FOR {which}")
+        self._ask(link, f"CREATE PUBLICATION {identifier(self._publication)} FOR {which}")
 
     def _table_names(self) -> list[str]:
-        return [".".join(map(_identifier, each.split(".", 1))) for each in self._tables or ()]
+        return [".".join(map(identifier, each.split(".", 1))) for each in self._tables or ()]
 
-    def _make_slot(self, link: _Link) -> None:
+    def _make_slot(self, link: Link) -> None:
         if self._is_begun:
             raise RefusedError(
                 f"the replication slot {self._slot} is gone, and with it what the stream had not "
@@ -495,7 +331,7 @@ class PostgresReceiver(_PostgresBase):
 
     # -- changes ---------------------------------------------------------------------------------
 
-    def _read(self, link: _Link, confirmed: _Confirmed) -> None:
+    def _read(self, link: Link, confirmed: _Confirmed) -> None:
         """Store what comes until the receiver stops."""
         coming = _Coming(Changes(self._row), self._place)
         changes = coming.changes
@@ -518,14 +354,14 @@ class PostgresReceiver(_PostgresBase):
                 continue
             if held is not None:
                 continue
-            if link.readable(_AGE_S if changes else _STEP_S):
+            if link.readable(_AGE_S if changes else STEP_S):
                 heard_s = time.monotonic()
             elif now_s > heard_s + self._timeout_s:
                 raise ServerError(
                     f"nothing came for {self._timeout_s:g} s, though the server was asked to answer"
                 )
 
-    def _take(self, link: _Link, coming: _Coming, held: Any) -> Any:
+    def _take(self, link: Link, coming: _Coming, held: Any) -> Any:
         """Take in what is there; return a message before which what was taken must be stored."""
         from psycopg import errors, pq
 
@@ -659,10 +495,6 @@ _SESSION = {
 """How values and names are written as text."""
 
 
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -692,7 +524,7 @@ def _explained(error: psycopg.Error) -> PenstockError:
     return RefusedError(text) if is_setup else ServerError(text)
 
 
-def _report_status(link: _Link, confirmed: _Confirmed) -> None:
+def _report_status(link: Link, confirmed: _Confirmed) -> None:
     """Tell the server what is durable, and ask it to answer."""
     from psycopg import OperationalError
 
@@ -707,7 +539,7 @@ def _report_status(link: _Link, confirmed: _Confirmed) -> None:
             return
 
 
-def _end_copy(link: _Link, confirmed: _Confirmed) -> None:
+def _end_copy(link: Link, confirmed: _Confirmed) -> None:
     """Tell what is durable for the last time, and wait until the server has taken it."""
     _report_status(link, confirmed)
     end_s = time.monotonic() + _END_S
@@ -721,77 +553,4 @@ def _end_copy(link: _Link, confirmed: _Confirmed) -> None:
                 pass
         if size < 0:
             return
-        link.readable(_STEP_S)
-
-
-_NOTIFIED_AT_ONCE = 100
-"""Of up to 8,000 bytes each: that many fit into the smallest block."""
-_NOTIFIED = pa.schema([("channel", pa.string()), ("pid", pa.int64())])
-
-
-class PostgresNotifyReceiver(_PostgresBase):
-    """Stores the payloads of notifications (``NOTIFY``) as bytes.
-
-    A notification goes to who listens when it is committed, and to no one later: what is sent while
-    this receiver is away or restarts is lost, and what was not durable when it was killed. That it
-    was away is reported. Use `PostgresReceiver` where that matters.
-
-    Args:
-        conninfo: How to connect, as libpq takes it.
-        channels: The names of the channels, as they are (not folded to lower case).
-        columns: Whether records have the columns ``channel``, ``pid`` (of the server's process
-            that notified) and ``value``.
-        values: Makes typed values of payloads, such as `JsonFormat`.
-        timeout_s: A server that does not answer for so long is left and connected again.
-        storageLevel: Which copies of a block must exist.
-
-    Raises:
-        MissingPackageError: psycopg is not installed.
-        ValueError: An argument is not accepted.
-    """
-
-    def __init__(
-        self,
-        conninfo: str,
-        channels: str | Iterable[str],
-        *,
-        columns: bool = False,
-        values: ValueFormat | None = None,
-        timeout_s: float = 60.0,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
-    ) -> None:
-        super().__init__(conninfo, storageLevel, timeout_s)
-        self._channels = [channels] if isinstance(channels, str) else list(channels)
-        if not self._channels or not all(map(_is_channel, self._channels)):
-            accepted = "names of channels, of 1 to 63 bytes each"
-            raise ValueError(refused("channels", channels, accepted))
-        self._messages = Messages(_NOTIFIED, columns=columns, values=values)
-        self.schema = self._messages.schema
-
-    def _serve(self, link: _Link, outage: Reconnecting) -> None:
-        for channel in self._channels:
-            link.ask(f"LISTEN {_identifier(channel)}", self._timeout_s, self)
-        outage.connected()
-        asked_s = time.monotonic()
-        notified: list[Any] = []
-        while not self.isStopped():
-            link.readable(0 if notified else _STEP_S)
-            if time.monotonic() > asked_s + self._timeout_s / 2:
-                # A connection that is dead is only noticed by asking.
-                link.ask("SELECT 1", self._timeout_s, self)
-                asked_s = time.monotonic()
-            notified = []
-            with link.lock:
-                while len(notified) < _NOTIFIED_AT_ONCE and (each := link.pg.notifies()):
-                    notified.append(each)
-            if notified:
-                columns: dict[str, list[Any]] = {
-                    "channel": [each.relname.decode(errors="replace") for each in notified],
-                    "pid": [each.be_pid for each in notified],
-                }
-                payloads = [each.extra for each in notified]
-                self._messages.store(self, payloads, columns, ack=acknowledge_nothing)
-
-
-def _is_channel(name: object) -> bool:
-    return isinstance(name, str) and 0 < len(name.encode()) < 64
+        link.readable(STEP_S)

@@ -37,7 +37,8 @@ from penstock._arguments import as_count, refused
 from penstock.clock import YEARS_S
 from penstock.receiver import ReceiverContext, RecordTooLargeError
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
-from penstock.sources._redis_receiver import (
+from penstock.sources.formats import ValueFormat
+from penstock.sources.redis._receiver import (
     BLOCK_S,
     MOST_AT_ONCE,
     READ_BYTES,
@@ -45,7 +46,6 @@ from penstock.sources._redis_receiver import (
     check_names,
     is_gone,
 )
-from penstock.sources.formats import ValueFormat
 from penstock.threads import OwnedThread
 
 _CLAIM_S = 60.0

@@ -11,6 +11,10 @@ What must hold
 * While `store` waits nothing is read: connections make their senders wait, and the kernel drops
   datagrams, which is counted and reported. What is held of a connection is one message.
 * A stop stores what has come, and then closes.
+
+=============  ===================================================================================
+`_messages`    messages: cut out of a stream, and read
+=============  ===================================================================================
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from penstock.sources._selecting import (
     sender_text,
     set_receive_buffer,
 )
-from penstock.sources._syslog_messages import Frame, Frames, read_message
+from penstock.sources.syslog._messages import Frame, Frames, read_message
 from penstock.wire.addresses import address_text
 
 _AT_ONCE = 1024
