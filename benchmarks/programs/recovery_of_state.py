@@ -19,7 +19,7 @@ from pyspark import SparkConf, SparkContext
 from benchmarks.programs._program import tell
 from penstock.clock import ManualClock
 from penstock.streaming import StreamingContext, StreamingListener
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.recovery import recover_context
 
 CASES = ((1_000, 0), (100_000, 0), (1_000_000, 0), (1_000, 64))

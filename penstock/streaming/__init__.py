@@ -107,14 +107,14 @@ if TYPE_CHECKING:
     from penstock.streaming.context import StreamingContext, StreamingContextState
     from penstock.streaming.dstream.arrow_stream import ArrowStream
     from penstock.streaming.dstream.dstream import DStream
-    from penstock.streaming.dstream.input_dstream import InputDStream
-    from penstock.streaming.dstream.map_with_state import MapWithStateDStream
-    from penstock.streaming.dstream.receiver_dstream import (
+    from penstock.streaming.dstream.inputs.input_dstream import InputDStream
+    from penstock.streaming.dstream.inputs.receiver_dstream import (
         RatedDStream,
         ReceiverDStream,
         SplitDStream,
     )
-    from penstock.streaming.dstream.state import State, StateSpec
+    from penstock.streaming.dstream.states.map_with_state import MapWithStateDStream
+    from penstock.streaming.dstream.states.state import State, StateSpec
     from penstock.streaming.errors import (
         JobGenerationError,
         OutputOperationError,
@@ -218,14 +218,14 @@ _MODULES = {
     "penstock.streaming.context": ["StreamingContext", "StreamingContextState"],
     "penstock.streaming.dstream.arrow_stream": ["ArrowStream"],
     "penstock.streaming.dstream.dstream": ["DStream"],
-    "penstock.streaming.dstream.input_dstream": ["InputDStream"],
-    "penstock.streaming.dstream.map_with_state": ["MapWithStateDStream"],
-    "penstock.streaming.dstream.receiver_dstream": [
+    "penstock.streaming.dstream.inputs.input_dstream": ["InputDStream"],
+    "penstock.streaming.dstream.states.map_with_state": ["MapWithStateDStream"],
+    "penstock.streaming.dstream.inputs.receiver_dstream": [
         "RatedDStream",
         "ReceiverDStream",
         "SplitDStream",
     ],
-    "penstock.streaming.dstream.state": ["State", "StateSpec"],
+    "penstock.streaming.dstream.states.state": ["State", "StateSpec"],
     "penstock.streaming.errors": [
         "JobGenerationError",
         "OutputOperationError",

@@ -31,10 +31,10 @@ from penstock.streaming._receivers import ReceiverSide
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.checkpoint.record import Checkpoint
 from penstock.streaming.console import Console, ConsoleFacts
-from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
-from penstock.streaming.dstream.state_saver import StateSaver
+from penstock.streaming.dstream.inputs.dead_letter_stream import DeadLetterInputDStream
+from penstock.streaming.dstream.states.state_saver import StateSaver
 from penstock.streaming.errors import SparkEndedError
 from penstock.streaming.kernels.dead_letters import LetterOperation, LettersOfRun
 from penstock.streaming.scheduler.executor_allocation import make_executor_allocation

@@ -32,7 +32,7 @@ from penstock.settings import Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing
 from penstock.streaming.checkpoint.record import CheckpointHeader
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.names import by_name
 from penstock.streaming.durations import next_multiple
 from penstock.streaming.received_blocks import NoReceivedBlocks, ReceivedBlocks

@@ -54,11 +54,11 @@ from penstock.streaming.dstream.arity import check_arguments
 from penstock.streaming.dstream.derived_streams import TransformedDStream, UnionDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.input_operations import InputOperations, RateOperations
-from penstock.streaming.dstream.input_streams import QueueInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.input_operations import InputOperations, RateOperations
+from penstock.streaming.dstream.inputs.input_streams import QueueInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.receiver_dstream import ReceiverDStream, SplitDStream
 from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.dstream.receiver_dstream import ReceiverDStream, SplitDStream
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
 from penstock.streaming.recovery import (

@@ -35,7 +35,7 @@ from penstock.streaming.checkpoint.program_code import (
 from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, read_checkpoint
 from penstock.streaming.checkpoint.saved_states import state_names
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.rdd_files import SparkRDDFiles
+from penstock.streaming.dstream.states.rdd_files import SparkRDDFiles
 from penstock.wal import STORAGE_VARIABLES, EncryptionKey, given_storage, is_storage_setting
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
 from penstock.listeners.input_info import BatchInput, InputInfoTracker
 from penstock.streaming import StreamingListener
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 from tests.streaming.batches import WAIT_S, batches
 

@@ -18,7 +18,7 @@ from pyspark import StorageLevel
 
 from penstock.errors import IllegalStateError
 from penstock.streaming import StatsReportListener, StreamingContext, StreamingListener
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from tests.streaming.batches import batches
 
 ROOT = Path(__file__).parent.parent.parent

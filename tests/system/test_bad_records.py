@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.receiver import Receiver, RecordTooLargeError, receiver
 from penstock.sources import SocketReceiver
 from penstock.streaming import RateSource
-from penstock.streaming.dstream.receiver_dstream import RatedDStream
+from penstock.streaming.dstream.inputs.receiver_dstream import RatedDStream
 from tests.bounds import HANG_S
 from tests.system.running import Run, run_on
 

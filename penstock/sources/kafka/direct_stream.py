@@ -37,7 +37,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.dstream.input_streams import DirectInputDStream
+from penstock.streaming.dstream.inputs.input_streams import DirectInputDStream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

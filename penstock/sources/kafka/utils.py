@@ -21,7 +21,7 @@ from penstock.sources.kafka.strategies import (
     LocationStrategy,
     PerPartitionConfig,
 )
-from penstock.streaming.dstream.receiver_dstream import RatedDStream
+from penstock.streaming.dstream.inputs.receiver_dstream import RatedDStream
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

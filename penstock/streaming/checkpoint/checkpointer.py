@@ -28,7 +28,7 @@ from penstock.streaming.checkpoint.record import (
     SavedState,
 )
 from penstock.streaming.checkpoint.saved_states import SavedStates, save_states
-from penstock.streaming.dstream.rdd_files import RDDFiles
+from penstock.streaming.dstream.states.rdd_files import RDDFiles
 from penstock.threads import OwnedThread, wait_for
 from penstock.tracker.errors import LedgerLostError
 

@@ -44,7 +44,7 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
         name: The state's name.
         file: Where its entries are: an `RDDFile`, or a list of them; pickled.
         time_ms: The last batch that it has; the blocks of all later ones are kept.
-        form: How its entries are written down: `penstock.streaming.dstream.stateful` says it.
+        form: How its entries are written down (`penstock.streaming.dstream.states.stateful`).
     """
 
     name: str

@@ -25,8 +25,8 @@ from penstock.streaming.checkpoint.errors import UpgradeError
 from penstock.streaming.checkpoint.graph_pickling import dump, load
 from penstock.streaming.checkpoint.record import CheckpointHeader, SavedState
 from penstock.streaming.dstream.names import by_name
-from penstock.streaming.dstream.rdd_files import RDDFile, save_copy
-from penstock.streaming.dstream.state_saver import why_to_wait
+from penstock.streaming.dstream.states.rdd_files import RDDFile, save_copy
+from penstock.streaming.dstream.states.state_saver import why_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.graph import DStreamGraph
-    from penstock.streaming.dstream.stateful import StatefulDStream
+    from penstock.streaming.dstream.states.stateful import StatefulDStream
     from penstock.wal import EncryptionKey
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
@@ -47,7 +47,7 @@ def state_names(graph: DStreamGraph) -> dict[str, StatefulDStream]:
     Raises:
         StreamGraphError: Two have the same name.
     """
-    from penstock.streaming.dstream.stateful import StatefulDStream
+    from penstock.streaming.dstream.states.stateful import StatefulDStream
 
     states = sorted(
         (node for node in graph.nodes() if isinstance(node, StatefulDStream)),
@@ -246,7 +246,7 @@ def _read(
     context: StreamingContext,
     encryption: EncryptionKey | None,
 ) -> RDD[Any]:
-    from penstock.streaming.dstream.stateful import entries_of
+    from penstock.streaming.dstream.states.stateful import entries_of
 
     file: Any = load(state.file, graph.spark_context, context, encryption)
     rdd = (

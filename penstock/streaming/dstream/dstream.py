@@ -24,7 +24,7 @@ from penstock.streaming.dstream.derived_streams import (
     TransformedDStream,
     union_of,
 )
-from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.output import ForEachBatchDStream, ForEachDStream
 from penstock.streaming.dstream.pair_operations import PairOperations
 from penstock.streaming.dstream.stream_handle import T_co, node_of

@@ -12,7 +12,7 @@ from pyspark import RDD
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, StreamGraphError
-from penstock.streaming.dstream.state_saver import StateSaver
+from penstock.streaming.dstream.states.state_saver import StateSaver
 from penstock.streaming.errors import StateSavingError
 from penstock.streaming.kernels.deferred import Content, content_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from penstock.listeners.input_info import InputInfoTracker
-    from penstock.streaming.dstream.input_streams import InputDStream
+    from penstock.streaming.dstream.inputs.input_streams import InputDStream
     from penstock.streaming.dstream.job import Job
     from penstock.streaming.dstream.node import DStreamNode
     from penstock.streaming.dstream.output import ForEachDStream

@@ -19,7 +19,12 @@ from pyspark import RDD, StorageLevel
 
 from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.streaming._call_site import made_by
-from penstock.streaming.dstream.rdd_files import NO_RECORDS, RDDFile, checkpoint_file, save_copy
+from penstock.streaming.dstream.states.rdd_files import (
+    NO_RECORDS,
+    RDDFile,
+    checkpoint_file,
+    save_copy,
+)
 from penstock.streaming.kernels.deferred import Content, content_of
 from penstock.streaming.kernels.encrypted_rdds import encrypted
 

@@ -11,7 +11,7 @@ from pyspark import RDD, SparkContext
 
 from penstock.errors import typed_text
 from penstock.streaming.dstream.arity import TimedFunction
-from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.job import Job
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.durations import batch_datetime

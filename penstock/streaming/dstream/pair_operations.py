@@ -19,7 +19,7 @@ from penstock.streaming.dstream.derived_streams import (
     TransformedDStream,
 )
 from penstock.streaming.dstream.output import ForEachDStream, refuse_existing_folders
-from penstock.streaming.dstream.rdd_files import remove_unfinished_output
+from penstock.streaming.dstream.states.rdd_files import remove_unfinished_output
 from penstock.streaming.dstream.stream_handle import StreamHandle, T_co, node_of
 from penstock.streaming.dstream.windowed_streams import (
     MergedWindowDStream,
@@ -35,8 +35,8 @@ from penstock.streaming.kernels.shuffle import place_by_key
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.dstream import DStream
-    from penstock.streaming.dstream.map_with_state import MapWithStateDStream
-    from penstock.streaming.dstream.state import StateSpec
+    from penstock.streaming.dstream.states.map_with_state import MapWithStateDStream
+    from penstock.streaming.dstream.states.state import StateSpec
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -186,8 +186,8 @@ class PairOperations(StreamHandle[T_co]):
 
         A checkpoint directory must be set.
         """
-        from penstock.streaming.dstream.map_with_state import MapWithStateDStream
-        from penstock.streaming.dstream.state import StateSpec
+        from penstock.streaming.dstream.states.map_with_state import MapWithStateDStream
+        from penstock.streaming.dstream.states.state import StateSpec
 
         if not isinstance(spec, StateSpec):
             raise TypeError(f"spec={spec!r} is not accepted: StateSpec.function(…)")

@@ -9,8 +9,8 @@ from pyspark import RDD, StorageLevel
 
 from penstock.streaming.dstream.derived_streams import union_of
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.dstream.rdd_files import RDDFile
-from penstock.streaming.dstream.stateful import StatefulDStream
+from penstock.streaming.dstream.states.rdd_files import RDDFile
+from penstock.streaming.dstream.states.stateful import StatefulDStream
 from penstock.streaming.kernels.combine import Combiner, MergeCombiners, first_of_each_key
 from penstock.streaming.kernels.deferred import no_partitions
 from penstock.streaming.kernels.grouping import Spill, grouped

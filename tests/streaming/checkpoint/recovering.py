@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from penstock.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.recovery import recover_context
 from tests.doubles import Events
 from tests.streaming.batches import WAIT_S

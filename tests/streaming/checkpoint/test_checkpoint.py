@@ -20,7 +20,7 @@ from penstock.streaming import (
 )
 from penstock.streaming.checkpoint.checkpointer import CheckpointRequest, CheckpointWriter
 from penstock.streaming.checkpoint.record import Checkpoint, CheckpointHeader, read_checkpoint
-from penstock.streaming.dstream.rdd_files import RDDFiles
+from penstock.streaming.dstream.states.rdd_files import RDDFiles
 from penstock.tracker import LedgerLostError, LedgerWriteError, ReceivedBlockTracker
 from tests.bounds import HANG_S
 from tests.streaming.checkpoint.stored import store

@@ -9,7 +9,7 @@ import pytest
 from pyspark.serializers import AutoBatchedSerializer
 
 from penstock.streaming.checkpoint.graph_pickling import dump, load
-from penstock.streaming.dstream.rdd_files import RDDFile, checkpoint_file, save_copy
+from penstock.streaming.dstream.states.rdd_files import RDDFile, checkpoint_file, save_copy
 from penstock.streaming.kernels.encrypted_rdds import EncryptedPickles, encrypted
 from penstock.wal import EncryptionKey
 

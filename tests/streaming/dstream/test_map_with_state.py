@@ -16,7 +16,7 @@ import pytest
 
 from penstock.errors import IllegalStateError
 from penstock.streaming import State, StateSpec, StreamGraphError
-from penstock.streaming.dstream.map_with_state import StateRecord, _Step
+from penstock.streaming.dstream.states.map_with_state import StateRecord, _Step
 from tests.streaming.batches import Batches, batches, forget_checkpoint_directory
 
 

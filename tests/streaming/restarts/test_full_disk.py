@@ -12,7 +12,7 @@ import pytest
 
 from penstock.streaming import State, StateSpec
 from penstock.streaming.dstream.graph import DStreamGraph
-from penstock.streaming.dstream.state_saver import is_full_disk, is_out_of_reach
+from penstock.streaming.dstream.states.state_saver import is_full_disk, is_out_of_reach
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 from tests.streaming.restarts.threads import DrivenWriter

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 
 from penstock.host.durability import LEDGER
 from penstock.streaming import StateSpec
-from penstock.streaming.dstream.state_saver import StateSaver
+from penstock.streaming.dstream.states.state_saver import StateSaver
 from penstock.tracker import DamagedLedgerError
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 

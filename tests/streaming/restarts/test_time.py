@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from penstock.streaming import StreamingContext, StreamingListener
-from penstock.streaming.dstream import file_input_stream
+from penstock.streaming.dstream.inputs import file_input_stream
 from tests.streaming.checkpoint.stored import ledger_of
 from tests.streaming.restarts.driven import BEGIN_MS, Driven, World
 from tests.streaming.restarts.world import current_world

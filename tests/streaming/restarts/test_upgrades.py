@@ -945,7 +945,7 @@ def test_a_full_disk_at_an_upgrade_is_told_as_one_and_the_states_stay(
         program.advance(BATCH_MS)
         program.stop()
         program.upgrade("2", other_function)
-        monkeypatch.setattr("penstock.streaming.dstream.stateful.save_copy", refuse)
+        monkeypatch.setattr("penstock.streaming.dstream.states.stateful.save_copy", refuse)
         with pytest.raises(UpgradeError, match="cannot be saved again, because the disk") as raised:
             program.start()
         assert "removedStates" not in str(raised.value)

@@ -18,7 +18,7 @@ from penstock.streaming import JobGenerationError
 from penstock.streaming.dstream.arity import with_time
 from penstock.streaming.dstream.derived_streams import TransformedDStream
 from penstock.streaming.dstream.graph import BatchRuntime, DStreamGraph
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.dstream.output import ForEachDStream
 from penstock.streaming.dstream.windowed_streams import WindowedDStream
 from penstock.streaming.scheduler.job_generator import JobGenerator

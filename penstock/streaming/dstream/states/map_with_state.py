@@ -17,9 +17,9 @@ from pyspark import RDD, StorageLevel
 from penstock.streaming.dstream.derived_streams import NarrowDStream
 from penstock.streaming.dstream.dstream import DStream
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.dstream.rdd_files import RDDFile
-from penstock.streaming.dstream.state import State, StateSpec
-from penstock.streaming.dstream.stateful import StatefulDStream
+from penstock.streaming.dstream.states.rdd_files import RDDFile
+from penstock.streaming.dstream.states.state import State, StateSpec
+from penstock.streaming.dstream.states.stateful import StatefulDStream
 from penstock.streaming.durations import batch_datetime, to_milliseconds
 from penstock.streaming.kernels.fusion import FlatMapOperation
 from penstock.streaming.kernels.sections import Section, is_placed, over_sections

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.listeners.input_info import BatchInput
 from penstock.rate_limited_log import RateLimitedLog
-from penstock.streaming.dstream.input_streams import InputDStream
+from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.kernels.deferred import no_partitions
 
 if TYPE_CHECKING:

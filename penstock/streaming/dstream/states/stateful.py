@@ -21,7 +21,7 @@ from pyspark import RDD
 
 from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
-from penstock.streaming.dstream.rdd_files import RDDFile, save_copy
+from penstock.streaming.dstream.states.rdd_files import RDDFile, save_copy
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph

@@ -15,7 +15,7 @@ from penstock.host.receiver_arguments import check_operation
 from penstock.rates.decision import StreamRate
 from penstock.streaming.dstream.derived_streams import UnionDStream
 from penstock.streaming.dstream.dstream import DStream
-from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.stream_handle import T_co
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pyspark import RDD
 from penstock._arguments import as_count
 from penstock.listeners.input_info import BatchInput
 from penstock.streaming.dstream.dstream import DStream
-from penstock.streaming.dstream.input_streams import InputDStream as InputNode
+from penstock.streaming.dstream.inputs.input_streams import InputDStream as InputNode
 from penstock.streaming.dstream.stream_handle import T_co
 from penstock.streaming.durations import batch_datetime, time_milliseconds
 

@@ -18,17 +18,21 @@ from penstock.rates.book import RateBook, RateGroup
 from penstock.rates.decision import RateLimits, StreamRate
 from penstock.rates.memory import RateMemory
 from penstock.settings import Settings
-from penstock.streaming.dstream.dead_letter_stream import DeadLetterInputDStream
-from penstock.streaming.dstream.file_input_stream import FileInputDStream, FileSelection, is_visible
-from penstock.streaming.dstream.input_streams import DirectInputDStream, ReceiverInputDStream
+from penstock.streaming.dstream.inputs.dead_letter_stream import DeadLetterInputDStream
+from penstock.streaming.dstream.inputs.file_input_stream import (
+    FileInputDStream,
+    FileSelection,
+    is_visible,
+)
+from penstock.streaming.dstream.inputs.input_streams import DirectInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.stream_handle import node_of
 
 if TYPE_CHECKING:
     from penstock.dead_letters import StoredLetter
     from penstock.streaming.dstream.dstream import DStream
     from penstock.streaming.dstream.graph import DStreamGraph
+    from penstock.streaming.dstream.inputs.receiver_dstream import ReceiverDStream
     from penstock.streaming.dstream.node import DStreamNode
-    from penstock.streaming.dstream.receiver_dstream import ReceiverDStream
 
 T = TypeVar("T")
 
