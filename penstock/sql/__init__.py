@@ -27,24 +27,17 @@ What must hold
 Layout
 ------
 
-==================  ================================================================================
-`host`              `ReceiverHost`: who runs the receivers, and for whom
-`_run`              the queries of `ReceiverHost.run`
-`source`            the data source, as Spark makes it by its name; several streams as one
-`_reader`           offsets, partitions and commits of one query
-`_batch_reader`     partitions of a batch read
-`_tasks`            what a task does with its partition
-`_options`          what a query or a batch read may say
-`_stream_rates`     rates of receivers, of all who have a say in them
-`_query_rates`      those that follow queries, and what Spark tells of queries for that
-`_host_monitor`     a host as the monitor sees it; who is notified of its receivers
-`_host_client`      questions to the host
-`_ended_host`       the same to the directory of one that has ended
-`session`           `connect`: hosts of other applications
-`cli`               ``penstock consumers``
-`host_cli`          ``penstock host``
-`errors`            what goes wrong, with the way out
-==================  ================================================================================
+=================  =================================================================================
+`host`             `ReceiverHost`: who runs the receivers, and for whom
+`_run`             the queries of `ReceiverHost.run`
+`source/`          the data source, in a query's own process and in tasks
+`_query_rates`     rates that follow queries, and what Spark tells of queries for that
+`_host_monitor`    a host as the monitor sees it; who is notified of its receivers
+`session`          `connect`: hosts of other applications
+`cli`              ``penstock consumers``
+`host_cli`         ``penstock host``
+`errors`           what goes wrong, with the way out
+=================  =================================================================================
 
 Life of a batch
 ---------------

@@ -54,7 +54,7 @@ from penstock.receiver import Receiver, as_receiver
 from penstock.sql._host_monitor import HostEvents, WatchedHost, start_host_monitor
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates, follow
 from penstock.sql._run import QueriesOfRun
-from penstock.sql.source import ShareFile, check_share_file, register, write_share_file
+from penstock.sql.source.data_source import ShareFile, check_share_file, register, write_share_file
 from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import (
     EpochStatus,

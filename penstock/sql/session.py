@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from penstock._arguments import refused
 from penstock.blockstore import BlockAccess
 from penstock.errors import PenstockError
-from penstock.sql._host_client import HostClient
 from penstock.sql.errors import SourceError
 from penstock.sql.host import ReceiverHost
-from penstock.sql.source import register
+from penstock.sql.source.data_source import register
+from penstock.sql.source.host_client import HostClient
 from penstock.wire import ApplicationLink, TlsIdentity
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.blockstore import BlockAccess
-from penstock.sql._host_client import HostClient
+from penstock.sql.source.host_client import HostClient
 from penstock.tracker import Retention
 from penstock.tracker._endpoint import TrackerEndpoint
 from penstock.wire import ApplicationLink, WireOptions

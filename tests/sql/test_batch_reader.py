@@ -14,10 +14,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.sql import PlacesReleasedError, SourceError, SourceOptionError
-from penstock.sql._batch_reader import BatchReader
-from penstock.sql._host_client import HostClient
-from penstock.sql._options import SourceOptions
-from penstock.sql.source import PenstockSource
+from penstock.sql.source._batch_reader import BatchReader
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source.data_source import PenstockSource
+from penstock.sql.source.host_client import HostClient
 from penstock.tracker import Retention
 from penstock.tracker.consumers.place_service import _BLOCKS_PER_ANSWER
 from tests.sql.serving import COLUMNS, START_MS, Racing, of_seconds, release, serving

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession, functions
 
 from penstock.receiver import Receiver
 from penstock.sql import ReceiverHost, connect
-from penstock.sql._options import METADATA_COLUMNS
+from penstock.sql.source._options import METADATA_COLUMNS
 from tests.sql.sources import await_records, hosting, numbers, started
 from tests.system.spoiling import spoil
 

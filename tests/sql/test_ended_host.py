@@ -9,7 +9,7 @@ import pytest
 
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.sql import FolderError, SourceError
-from penstock.sql._ended_host import EndedHost
+from penstock.sql.source._ended_host import EndedHost
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import EncryptionKey
 from penstock.wire.messages import BlocksAt, FindStream, ListBlocks, StreamAt

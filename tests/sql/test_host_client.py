@@ -8,23 +8,24 @@ import traceback
 import pytest
 
 from penstock.blockstore import BlockAccess
-from penstock.sql import HostNotReachableError, _host_client
-from penstock.sql._host_client import HostClient
+from penstock.sql import HostNotReachableError
+from penstock.sql.source import host_client
+from penstock.sql.source.host_client import HostClient
 from penstock.wire import ApplicationLink
 from penstock.wire.messages import FindStream, StreamAt
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_host_client, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(host_client, "_PATIENCE_S", 0.5)
 
 
 def test_where_nobody_listens_any_more_it_is_not_waited_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A host that is started again has another secret, and mostly another port."""
-    monkeypatch.setattr(_host_client, "_PATIENCE_S", 3600.0)
-    monkeypatch.setattr(_host_client, "_REFUSED_S", 0.2)
+    monkeypatch.setattr(host_client, "_PATIENCE_S", 3600.0)
+    monkeypatch.setattr(host_client, "_REFUSED_S", 0.2)
     with socket.socket() as host:
         host.bind(("127.0.0.1", 0))
         link = ApplicationLink(b"a secret of this test alone", host.getsockname())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.sql import SourceOptionError
-from penstock.sql._options import METADATA_COLUMNS, SourceOptions
+from penstock.sql.source._options import METADATA_COLUMNS, SourceOptions
 
 
 def test_only_the_stream_is_needed() -> None:

@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from penstock.blockstore import BlockKind, BlockStore, read_block
-from penstock.sql import SourceError, _tasks
-from penstock.sql._options import METADATA_COLUMNS, SourceOptions
-from penstock.sql._tasks import packed, read_partition
+from penstock.sql import SourceError
+from penstock.sql.source import _tasks
+from penstock.sql.source._options import METADATA_COLUMNS, SourceOptions
+from penstock.sql.source._tasks import packed, read_partition
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.blockstore.test_blocks import ACCESS, make_store, put
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sql import PlacesReleasedError, SourceError, _reader
-from penstock.sql._options import SourceOptions
-from penstock.sql._reader import PlaceReader
+from penstock.sql import PlacesReleasedError, SourceError
+from penstock.sql.source import _reader
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source._reader import PlaceReader
 from penstock.tracker.consumers.place_service import _BLOCKS_PER_ANSWER
 from tests.sql.serving import (
     COLUMNS,

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost
-from penstock.sql._reader import HAS_LIMITS
+from penstock.sql.source._reader import HAS_LIMITS
 from tests.sql.sources import WAIT_S, await_records, numbers, started
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -17,8 +17,9 @@ import pytest
 
 from penstock.blockstore import BlockAccess
 from penstock.processes import ProcessIdentity, host_id, started
-from penstock.sql import SourceError, connect, source
-from penstock.sql.source import check_share_file, write_share_file
+from penstock.sql import SourceError, connect
+from penstock.sql.source import data_source
+from penstock.sql.source.data_source import check_share_file, write_share_file
 from penstock.wire import ApplicationLink
 from tests.bounds import HANG_S
 
@@ -89,7 +90,7 @@ def test_of_hosts_that_start_in_one_instant_one_has_the_file(tmp_path: Path) -> 
 def test_a_folder_that_somebody_keeps_locked_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "_LOCK_S", 0.05)
+    monkeypatch.setattr(data_source, "_LOCK_S", 0.05)
     folder = os.open(tmp_path, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)

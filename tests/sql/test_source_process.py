@@ -12,7 +12,7 @@ from pyspark.serializers import CloudPickleSerializer
 
 from penstock import sql, tracker
 from penstock.blockstore import BlockAccess
-from penstock.sql.source import PenstockSource
+from penstock.sql.source.data_source import PenstockSource
 from penstock.wire import ApplicationLink
 from tests.bounds import HANG_S
 
@@ -40,7 +40,7 @@ def test_the_process_of_a_query_needs_nothing_that_runs_receivers() -> None:
     )
     imported = set(ran.stdout.split())
     rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("penstock.")}
-    assert "penstock.sql._reader" in imported
+    assert "penstock.sql.source._reader" in imported
     assert not rooms & {f"penstock.{room}" for room in ("host", "monitor", "receiver", "streaming")}
     assert (
         not {"limits", "pandas", "penstock.sql.host", "penstock.tracker.ledger.places"} & imported

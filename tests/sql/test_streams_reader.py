@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.sql import SourceError
-from penstock.sql._options import SourceOptions
-from penstock.sql.source import StreamsReader
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source.data_source import StreamsReader
 from tests.sql.serving import COLUMNS, logged, places, serving
 from tests.tracker.place_cases import Case
 

@@ -28,9 +28,9 @@ from penstock.host.errors import NotEnoughCoresError
 from penstock.host.receivers import HostedReceivers
 from penstock.receiver import receiver
 from penstock.sql import ReceiverHost, SourceError, connect
-from penstock.sql._options import METADATA_COLUMNS
-from penstock.sql._reader import HAS_LIMITS
-from penstock.sql.source import write_share_file
+from penstock.sql.source._options import METADATA_COLUMNS
+from penstock.sql.source._reader import HAS_LIMITS
+from penstock.sql.source.data_source import write_share_file
 from penstock.streaming import StreamingContext
 from tests.sql.sources import WAIT_S, Sieved, await_records, hosting, numbers, started
 from tests.system.leftovers import await_that

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from penstock.blockstore import BlockAccess
-from penstock.sql import SourceError, _tasks
-from penstock.sql._batch_reader import BatchReader
-from penstock.sql._options import SourceOptions
-from penstock.sql._reader import PlaceReader
-from penstock.sql._tasks import _watermark_us, packed
-from penstock.sql.source import StreamsReader
+from penstock.sql import SourceError
+from penstock.sql.source import _tasks
+from penstock.sql.source._batch_reader import BatchReader
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source._reader import PlaceReader
+from penstock.sql.source._tasks import _watermark_us, packed
+from penstock.sql.source.data_source import StreamsReader
 from penstock.wire.messages import ReceivedBlockInfo
 from tests.tracker.ledger_cases import attempt_name, block
 

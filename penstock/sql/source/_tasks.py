@@ -24,8 +24,8 @@ from penstock.blockstore import (
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
 from penstock.clock import YEARS_S
 from penstock.position_changes import decoded_position, position_as_json
-from penstock.sql._options import SourceOptions
 from penstock.sql.errors import SourceError
+from penstock.sql.source._options import SourceOptions
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task
 

@@ -26,18 +26,18 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
 from penstock.processes import ProcessIdentity
-from penstock.sql._batch_reader import BatchReader, PlaceClient
-from penstock.sql._host_client import HostClient
-from penstock.sql._options import SourceOptions
-from penstock.sql._reader import (
+from penstock.sql.errors import SourceError, SourceOptionError
+from penstock.sql.source._batch_reader import BatchReader, PlaceClient
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source._reader import (
     Offset,
     PlaceReader,
     ReaderOfQuery,
     RefusedReader,
     default_read_limit,
 )
-from penstock.sql._tasks import BlocksPartition, packed, read_partition
-from penstock.sql.errors import SourceError, SourceOptionError
+from penstock.sql.source._tasks import BlocksPartition, packed, read_partition
+from penstock.sql.source.host_client import HostClient
 from penstock.tracker.cluster import most_tries
 from penstock.wire.messages import FindStream, ReceivedBlockInfo, StreamAt
 
@@ -150,7 +150,7 @@ class PenstockSource(DataSource):
         access = self._access(options)
         if options.path:
             # Not with the module: queries and their tasks do without it.
-            from penstock.sql._ended_host import EndedHost
+            from penstock.sql.source._ended_host import EndedHost
 
             return partial(EndedHost, options.path, access.encryption)
         return partial(HostClient, access)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pyspark.sql.datasource import DataSourceReader
 
 from penstock.blockstore import BlockAccess
-from penstock.sql._options import SourceOptions
-from penstock.sql._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.sql.errors import PlacesReleasedError, SourceError, SourceOptionError
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.wire.messages import (
     BlocksAt,
     FindStream,

@@ -30,14 +30,14 @@ import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from penstock.blockstore import BlockAccess
-from penstock.sql._host_client import HostClient
-from penstock.sql._options import SourceOptions
-from penstock.sql._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
 from penstock.sql.errors import (
     PlacesReleasedError,
     SourceError,
     SourceOptionError,
 )
+from penstock.sql.source._options import SourceOptions
+from penstock.sql.source._tasks import BlocksPartition, ReadsInTasks, packed, read_partition
+from penstock.sql.source.host_client import HostClient
 from penstock.wire.messages import (
     BlocksAt,
     CommitPlace,
