@@ -200,18 +200,18 @@ def repeated(heard: Heard, once: Once, *_: object) -> None:
 
 
 def run_bounded(*_: object) -> None:
-    from penstock.host.spark_end import run_bounded
+    from penstock.host.spark.ending import run_bounded
 
     with pytest.raises(MemoryError, match=SAID):
         run_bounded("test", broken, WAIT_S)
 
 
 def stop_watch(heard: Heard, once: Once, monkeypatch: pytest.MonkeyPatch, _: Path) -> None:
-    from penstock.host import spark_end
+    from penstock.host.spark import ending
 
-    monkeypatch.setattr(spark_end, "run_bounded", broken)
+    monkeypatch.setattr(ending, "run_bounded", broken)
     gateway = SimpleNamespace(proc=None)
-    spark_end.tell_of_silence(SimpleNamespace(_jsc=None, _gateway=gateway))  # type: ignore[arg-type]
+    ending.tell_of_silence(SimpleNamespace(_jsc=None, _gateway=gateway))  # type: ignore[arg-type]
     heard.wait_for_hook("penstock-stop-watch")
 
 
@@ -891,8 +891,8 @@ PLACES: dict[str, Case | None] = {
     "blockstore/server/block_server.py:BlockServer._register": None,
     "continuous/task.py:_Attempt._begin": continuous_task,
     "event_loop.py:EventLoop.__init__": event_loop,
-    "host/spark_end.py:run_bounded": run_bounded,
-    "host/spark_end.py:tell_of_silence": stop_watch,
+    "host/spark/ending.py:run_bounded": run_bounded,
+    "host/spark/ending.py:tell_of_silence": stop_watch,
     "monitor/doctor/cluster.py:_ask": None,
     "monitor/monitor.py:Monitor.__init__": monitor,
     "monitor/otel/sender.py:OtelSender.__init__": otel,

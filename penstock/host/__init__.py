@@ -29,17 +29,13 @@ Layout
 `receiver_readings`   what receivers wait for, of what they send; one as it is at one moment
 `durability`          which promise is in force, and where the logs are
 `encryption`          which key there is
-`startup_checks`      cores, and Spark's second copies of tasks
-`executor_python`     the executors' Python, asked before it is needed
+`spark/`              the application that receivers run in: checks, its Python, its logs, its end
 `receiver_arguments`  what a program gives as a receiver, and to `continuous`; `unpicklable`: which
                       part of it cannot be sent
-`spark_contexts`      what a program gives as Spark, and the settings out of that
 `terminal`            what a program says on its terminal
-`spark_logs`          Spark's own log lines of failed tasks, and its progress bar
 `orphans`             what killed programs left on this host
 `interrupts`          Ctrl-C and the order to end, also for Spark's JVM and for who waits; what is
                       said when they come
-`spark_end`           a step that may hang; ending Spark, which may
 `errors`              what keeps receivers from running
 ====================  ==============================================================================
 

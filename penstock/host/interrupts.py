@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from py4j.protocol import Py4JError
 
-from penstock.host.spark_logs import is_not_of_py4j
+from penstock.host.spark.logs import is_not_of_py4j
 
 if TYPE_CHECKING:
     from typing import Self

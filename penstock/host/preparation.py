@@ -20,9 +20,9 @@ from penstock.dead_letters import (
 )
 from penstock.errors import PenstockError
 from penstock.host.durability import Durability, choose_durability, scratch_parent
-from penstock.host.executor_python import check_executor_python
 from penstock.host.orphans import remove_scratch_folders
-from penstock.host.startup_checks import check_cores, check_spark_settings
+from penstock.host.spark.executor_python import check_executor_python
+from penstock.host.spark.startup_checks import check_cores, check_spark_settings
 from penstock.host.terminal import some_of
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings

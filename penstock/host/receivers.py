@@ -21,7 +21,7 @@ from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
-from penstock.host.startup_checks import check_cores
+from penstock.host.spark.startup_checks import check_cores
 from penstock.receiver import policy_of
 from penstock.tracker import (
     KeptStreamSettings,

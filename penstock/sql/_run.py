@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock._arguments import refused
-from penstock.host.spark_end import run_bounded, stop_bounded
+from penstock.host.spark.ending import run_bounded, stop_bounded
 from penstock.sql._query_rates import batch_of
 from penstock.tracker import KeptStream
 from penstock.tracker.ledger.places import CONTINUOUS

@@ -22,7 +22,6 @@ from penstock.errors import IllegalStateError, SettingError
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
-from penstock.host.executor_python import use_own_python
 from penstock.host.interrupts import (
     IgnoredTermination,
     StopSignals,
@@ -40,14 +39,15 @@ from penstock.host.preparation import (
 from penstock.host.receiver_arguments import check_operation, check_picklable
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import (
+from penstock.host.spark.contexts import (
     hand_over_storage,
     is_stopped,
     read_settings,
     spark_context_of,
 )
-from penstock.host.spark_end import stop_bounded, stop_spark, tell_of_silence, told
-from penstock.host.spark_logs import QuietTasks, end_progress_bar, has_large_stacks
+from penstock.host.spark.ending import stop_bounded, stop_spark, tell_of_silence, told
+from penstock.host.spark.executor_python import use_own_python
+from penstock.host.spark.logs import QuietTasks, end_progress_bar, has_large_stacks
 from penstock.host.terminal import TerminalLines
 from penstock.rates import RateBook, RateLimits, RateMemory
 from penstock.receiver import Receiver, as_receiver

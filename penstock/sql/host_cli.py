@@ -18,8 +18,8 @@ from penstock.commands import Command, conf_option
 from penstock.errors import PenstockError
 from penstock.host.errors import PermanentReceiverError
 from penstock.host.interrupts import StopSignals
-from penstock.host.spark_end import run_bounded, stop_spark
-from penstock.host.spark_logs import is_not_of_py4j
+from penstock.host.spark.ending import run_bounded, stop_spark
+from penstock.host.spark.logs import is_not_of_py4j
 from penstock.sql.host import ReceiverHost
 from penstock.threads import Repeated
 

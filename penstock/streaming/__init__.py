@@ -92,8 +92,8 @@ if TYPE_CHECKING:
         NotEnoughCoresError,
         PermanentReceiverError,
     )
-    from penstock.host.executor_python import ExecutorPythonError
     from penstock.host.receiver_readings import ReceiverStatus, ReceiverWaits
+    from penstock.host.spark.executor_python import ExecutorPythonError
     from penstock.listeners.events import SchedulerStatistics
     from penstock.listeners.listener import StatsReportListener, StreamingListener
     from penstock.rates import GroupRate, RateGroup, RateSource, StreamRate
@@ -203,7 +203,7 @@ _MODULES = {
         "NotEnoughCoresError",
         "PermanentReceiverError",
     ],
-    "penstock.host.executor_python": ["ExecutorPythonError"],
+    "penstock.host.spark.executor_python": ["ExecutorPythonError"],
     "penstock.host.receiver_readings": ["ReceiverStatus", "ReceiverWaits"],
     "penstock.listeners.events": ["SchedulerStatistics"],
     "penstock.listeners.listener": ["StatsReportListener", "StreamingListener"],

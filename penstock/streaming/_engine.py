@@ -20,8 +20,8 @@ from penstock.host.interrupts import IgnoredTermination
 from penstock.host.orphans import ScratchClaim
 from penstock.host.preparation import Run, tail_of_run
 from penstock.host.receiver_readings import ReceiverStatus
-from penstock.host.spark_end import stop_bounded, tell_of_silence, told
-from penstock.host.spark_logs import QuietTasks, end_progress_bar, is_not_of_py4j
+from penstock.host.spark.ending import stop_bounded, tell_of_silence, told
+from penstock.host.spark.logs import QuietTasks, end_progress_bar, is_not_of_py4j
 from penstock.host.terminal import some_of
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import SchedulerStatistics, StreamingStarted

@@ -21,7 +21,6 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
-from penstock.host.executor_python import use_own_python
 from penstock.host.interrupts import (
     exit_on_termination,
     plain_interrupts,
@@ -37,8 +36,9 @@ from penstock.host.preparation import (
 from penstock.host.receiver_arguments import check_picklable, numbers_of_receivers
 from penstock.host.receiver_readings import ReceiverStatus
 from penstock.host.receivers import HostedReceivers
-from penstock.host.spark_contexts import hand_over_storage, read_settings, spark_context_of
-from penstock.host.spark_end import stop_spark
+from penstock.host.spark.contexts import hand_over_storage, read_settings, spark_context_of
+from penstock.host.spark.ending import stop_spark
+from penstock.host.spark.executor_python import use_own_python
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import SchedulerStatistics
 from penstock.listeners.listener import StreamingListener

@@ -16,7 +16,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, typed_text
 from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
-from penstock.host.spark_contexts import (
+from penstock.host.spark.contexts import (
     hand_over_storage,
     read_settings,
     settings_to_start_with,

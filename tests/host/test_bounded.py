@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.host.spark_end import run_bounded
+from penstock.host.spark.ending import run_bounded
 
 
 def test_a_step_that_hangs_is_left_behind() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import SettingError
 from penstock.host.durability import Durability, choose_durability, scratch_parent
-from penstock.host.startup_checks import check_slots, check_speculation, check_worker_memory
+from penstock.host.spark.startup_checks import check_slots, check_speculation, check_worker_memory
 from penstock.settings import Settings
 from penstock.streaming import NotEnoughCoresError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.host.executor_python import _answers
+from penstock.host.spark.executor_python import _answers
 from penstock.streaming import ExecutorPythonError, StreamingContext
 
 

@@ -10,7 +10,7 @@ import py4j
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.host.spark_logs import is_not_of_py4j
+from penstock.host.spark.logs import is_not_of_py4j
 from penstock.sql import ReceiverHost
 from penstock.streaming import FileSink, StreamingContext
 from tests.sql.sources import numbers

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark import SparkConf, SparkContext
 
-from penstock.host.spark_contexts import (
+from penstock.host.spark.contexts import (
     hand_over_storage,
     settings_to_start_with,
     take_storage,

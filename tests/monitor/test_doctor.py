@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.host.executor_python import ExecutorAnswer
+from penstock.host.spark.executor_python import ExecutorAnswer
 from penstock.monitor.doctor.cluster import of_clocks
 from penstock.monitor.doctor.driver import Level
 from tests.bounds import HANG_S

@@ -60,11 +60,11 @@ def host(spark):
 
 
 SHORT_BOUNDS = """
-from penstock.host import spark_end
+from penstock.host.spark import ending
 from penstock.sql import host as bounds
 
 bounds._STOP_S = bounds._CANCEL_S = bounds._TRACKER_ENDS_S = 3.0
-spark_end._SPARK_ENDS_S = 3.0
+ending._SPARK_ENDS_S = 3.0
 bounds.ReceiverHost.stopReceiving.__defaults__ = (3.0,)
 """
 """In place of the longest bounds of a stop, all of which are waited for."""

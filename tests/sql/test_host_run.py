@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from penstock.host.spark_logs import has_large_stacks
+from penstock.host.spark.logs import has_large_stacks
 from penstock.sql import ReceiverHost
 
 pytestmark = pytest.mark.timeout(900)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
-from penstock.host import spark_end
+from penstock.host.spark import ending
 from penstock.streaming import StreamingContext, _engine, context
 from tests.system.program import say
 from tests.system.running import SMALL
@@ -28,7 +28,7 @@ _BOUND_S = 3.0
 
 
 def main(when: str) -> None:
-    spark_end._SPARK_ENDS_S = context._START_ENDS_S = _BOUND_S
+    ending._SPARK_ENDS_S = context._START_ENDS_S = _BOUND_S
     _engine._RECEIVERS_END_S = _engine._RECEIVERS_CANCEL_S = _BOUND_S
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)

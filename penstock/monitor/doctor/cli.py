@@ -15,8 +15,8 @@ import msgspec
 from penstock.commands import Command, Seconds, conf_option
 from penstock.errors import SettingError
 from penstock.host.durability import scratch_parent
-from penstock.host.spark_contexts import take_storage
-from penstock.host.startup_checks import check_spark_settings
+from penstock.host.spark.contexts import take_storage
+from penstock.host.spark.startup_checks import check_spark_settings
 from penstock.monitor.doctor.cluster import check_cluster
 from penstock.monitor.doctor.driver import (
     Finding,

@@ -11,13 +11,13 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 from penstock.errors import text_of
-from penstock.host.executor_python import (
+from penstock.host.spark.ending import run_bounded
+from penstock.host.spark.executor_python import (
     ExecutorAnswer,
     ExecutorPythonError,
     ask_executors,
     use_own_python,
 )
-from penstock.host.spark_end import run_bounded
 from penstock.monitor.doctor.driver import Finding, Level, of_open_files
 from penstock.threads import OwnedThread
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import pyspark
 
-from penstock.host.executor_python import DEPENDENCIES
+from penstock.host.spark.executor_python import DEPENDENCIES
 from penstock.settings import Settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.host.spark_contexts import read_settings
+from penstock.host.spark.contexts import read_settings
 from penstock.settings import Settings
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka._driver_client import CommitCallback

@@ -222,7 +222,7 @@ def _environment_of_queries(spark: SparkSession) -> Iterator[None]:
         return
     sc = spark.sparkContext
     # Of the driver alone: a query's process has no use for it.
-    from penstock.host.spark_contexts import hand_over_storage
+    from penstock.host.spark.contexts import hand_over_storage
 
     hand_over_storage(sc)
     with _environment_lock:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
-from penstock.host.spark_end import run_bounded
+from penstock.host.spark.ending import run_bounded
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import (
     BatchCompleted,

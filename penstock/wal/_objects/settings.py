@@ -2,7 +2,7 @@
 
 A log is opened in drivers, executors, block servers and commands, and a checkpoint before there is
 a Spark context. So the driver puts what its Spark context has of ``spark.penstock.storage.*`` into
-its environment and that of its tasks (`penstock.host.spark_contexts`), and all read it there. None
+its environment and that of its tasks (`penstock.host.spark.contexts`), and all read it there. None
 of these settings holds a secret: credentials are where the clouds' own programs look for them.
 """
 

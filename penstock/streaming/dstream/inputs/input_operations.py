@@ -13,7 +13,7 @@ from pyspark import serializers as _untyped_serializers
 from penstock._arguments import as_folder, refused
 from penstock.clock import Clock
 from penstock.errors import StreamGraphError
-from penstock.host.spark_contexts import read_settings
+from penstock.host.spark.contexts import read_settings
 from penstock.rates.book import RateBook, RateGroup
 from penstock.rates.decision import RateLimits, StreamRate
 from penstock.rates.memory import RateMemory

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from penstock.host.spark_end import await_tasks
+from penstock.host.spark.ending import await_tasks
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
