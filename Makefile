@@ -243,7 +243,7 @@ package-check: $(STAMP) java ## build the wheel and run a receiver from it in an
 	@$(BIN)/python .ci/package_check.py
 
 docs: $(STAMP) ## write docs/settings.md again from the table of settings
-	@$(BIN)/python -m penstock._settings_page > docs/settings.md.new
+	@$(BIN)/python -m penstock.settings._page > docs/settings.md.new
 	@mv docs/settings.md.new docs/settings.md
 
 site: $(call with,docs) ## build the documentation site into build/site; broken links are errors

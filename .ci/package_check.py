@@ -58,7 +58,7 @@ def check() -> None:
         for command in (
             [str(empty / "bin" / "penstock"), "--help"],
             [str(empty / "bin" / "penstock"), "wal", "--help"],
-            [str(python), "-m", "penstock._settings_page"],
+            [str(python), "-m", "penstock.settings._page"],
             [str(python), str(script), "--receive"],
         ):
             is_last = command[-1] == "--receive"

@@ -28,7 +28,7 @@ PACKAGES = {
     "reference/receiver.md": ("penstock.receiver", "penstock/receiver/__init__.py"),
     "reference/sources.md": ("penstock.sources", "penstock/sources/__init__.py"),
     "reference/sources-kafka.md": ("penstock.sources.kafka", "penstock/sources/kafka/__init__.py"),
-    "reference/settings.md": ("penstock.settings", "penstock/settings.py"),
+    "reference/settings.md": ("penstock.settings", "penstock/settings/__init__.py"),
 }
 
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?(\))")

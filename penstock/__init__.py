@@ -36,10 +36,7 @@ The rooms, in the order in which they may import each other (never back):
 Beside them stand:
 
 ===========================  =====================================================================
-`settings`                   every configuration key
-`_setting_values`,           how their text is read; what is said of them; the page
-`_settings_texts`,           and the command that tell of them
-`_settings_page`
+`settings/`                  every configuration key, how its text is read, what is said of it
 `errors`, `user_errors`      the root of the errors; what the program's own functions raised
 `clock`                      time, which tests drive; how long threads waited
 `threads`, `event_loop`       every thread, and who hears of its end; one with a queue
@@ -56,7 +53,6 @@ Beside them stand:
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
 `_versions`, `__main__`      which versions fit; the command ``penstock``
 `pytest_plugin`              fixtures of `penstock.testing`
-`_completion`                what a shell needs to complete that
 ===========================  =====================================================================
 
 Importing this package is cheap: it starts nothing and does not import PySpark. It raises

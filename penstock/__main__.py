@@ -66,7 +66,7 @@ _SECTIONS = {
             "look at who reads the streams of a ReceiverHost, and forget some",
         ),
         "completion": ("", "print a script with which a shell completes all of this"),
-        "settings": ("_settings_page", "print what settings mean and accept"),
+        "settings": ("settings._page", "print what settings mean and accept"),
         "wal": ("wal.cli", "look into a segment log, and repair it"),
     },
 }

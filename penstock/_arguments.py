@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark import StorageLevel
 
-from penstock._setting_values import rate_per_second
+from penstock.settings.values import rate_per_second
 
 _LEVELS = {
     name: level for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)

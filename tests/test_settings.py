@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.__main__ import main
-from penstock._setting_values import record_budget, wait_for_lost_blocks_s
-from penstock._settings_page import reference_page
-from penstock._settings_texts import settings_texts, settings_without_effect
 from penstock.errors import PenstockError, SettingError
 from penstock.settings import Settings, settings_table
+from penstock.settings._page import reference_page
+from penstock.settings._texts import settings_texts, settings_without_effect
+from penstock.settings.values import record_budget, wait_for_lost_blocks_s
 from tests.bounds import HANG_S
 
 _NAMES = {"meaning", "unset", "no effect", "default"}
@@ -415,7 +415,7 @@ def test_the_reference_page_is_up_to_date() -> None:
 
 def test_the_module_prints_the_reference_page() -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "penstock._settings_page"],
+        [sys.executable, "-m", "penstock.settings._page"],
         capture_output=True,
         text=True,
         timeout=HANG_S,

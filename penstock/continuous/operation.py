@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock._arguments import as_count, refused
-from penstock._setting_values import Time
 from penstock.continuous.sinks import Sink
+from penstock.settings.values import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from penstock._setting_values import RecordBudget
 from penstock.errors import PenstockError
+from penstock.settings.values import RecordBudget
 
 _PARTS = 60
 """The window advances in steps of this fraction of it."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock._html import table_of
-from penstock._setting_values import rate_per_second
 from penstock.rates.memory import RateMemory, RateSource
 from penstock.settings import Settings
+from penstock.settings.values import rate_per_second
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 from limits.errors import ConfigurationError
 from limits.storage import RedisStorage
 
-from penstock._setting_values import rate_per_second
 from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import PenstockError
 from penstock.receiver.door import ReceiverStoppedError
@@ -38,6 +37,7 @@ from penstock.receiver.rate_limiter import (
     RateLimiter,
 )
 from penstock.settings import Settings
+from penstock.settings.values import rate_per_second
 
 _LOWEST_S = 60
 """How long a lower rate holds after an application last asked for it."""

@@ -32,11 +32,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock._html import table_of
-from penstock._setting_values import rate_per_second
 from penstock.clock import Clock
 from penstock.rate_limited_log import RateLimitedLog
 from penstock.rates import RateBook, RateEstimator, RateSource, create_rate_estimator
 from penstock.settings import Settings
+from penstock.settings.values import rate_per_second
 
 
 class QueryProgress(StreamingQueryListener):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
-from penstock._setting_values import wait_for_lost_blocks_s
 from penstock.blockstore import BlockAccess
 from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, text_of
@@ -24,6 +23,7 @@ from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.receiver.attempts.rate_status import report_interval_s
 from penstock.settings import Settings
+from penstock.settings.values import wait_for_lost_blocks_s
 from penstock.threads import Repeated
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint

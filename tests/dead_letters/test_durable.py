@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from penstock._setting_values import record_budget
 from penstock.dead_letters import (
     BudgetMeter,
     DeadLetterPlace,
@@ -16,6 +15,7 @@ from penstock.dead_letters import (
     SentState,
     letters,
 )
+from penstock.settings.values import record_budget
 from penstock.streaming.kernels.dead_letters import LettersOfRun, MapOrLetterOperation
 from penstock.streaming.kernels.fusion import FusedFunction
 from penstock.wal import LogWriteError, LogWriter, SyncPolicy

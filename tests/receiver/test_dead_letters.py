@@ -22,7 +22,6 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from penstock._setting_values import record_budget
 from penstock.dead_letters import (
     BudgetMeter,
     DeadLetterBudgetError,
@@ -38,6 +37,7 @@ from penstock.receiver import BlockLogs, ReceiverLaunch
 from penstock.receiver.blocks.discards import Discards
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.settings import Settings
+from penstock.settings.values import record_budget
 from penstock.wal import LogWriter, SyncPolicy
 from penstock.wire.messages import (
     AddBlock,

@@ -16,7 +16,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from penstock._arguments import refused
 from penstock.errors import IllegalStateError, SettingError
-from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Settings
+from penstock.settings.table import OWN_PREFIX, SPARK_PREFIX, Settings
 from penstock.wal import STORAGE_VARIABLES, given_storage, storage_environment
 
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from penstock._setting_values import Size
 from penstock.errors import SettingError
 from penstock.host.errors import NotEnoughCoresError
 from penstock.settings import Settings
+from penstock.settings.values import Size
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark import StorageLevel
 
-from penstock._setting_values import record_budget
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.blockstore.process_log import ProcessLog
 from penstock.blockstore.replicator import CopyHosts, FindReplicaHost, Replicator
@@ -26,6 +25,7 @@ from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.threads.shared_threads import SharedThreads
 from penstock.settings import Settings
+from penstock.settings.values import record_budget
 from penstock.wal import RECORD_HEADER_SIZE, SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink, WireOptions
 from penstock.wire.messages import ReceivedBlockInfo

@@ -68,7 +68,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock._setting_values import RecordBudget
 from penstock.backoff import Backoff
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.clock import Clock, SystemClock
@@ -92,6 +91,7 @@ from penstock.receiver.door import (
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.user_calls import UserCall
 from penstock.receiver.validation import Validation
+from penstock.settings.values import RecordBudget
 from penstock.threads import OwnedThread
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 

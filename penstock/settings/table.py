@@ -1,9 +1,9 @@
 """Every configuration key of Penstock, declared once.
 
 The fields of `Settings` are the table: each is declared with its configuration key, the kind of
-its value and its default; what it means is said in ``settings_texts.ini``. From them come the
-parsing of a `SparkConf`, the errors and the reference page (``python -m penstock._settings_page``
-prints ``docs/settings.md``).
+its value and its default; what it means is said in ``texts.ini``. From them come the parsing of a
+`SparkConf`, the errors and the reference page (``python -m penstock.settings._page`` prints
+``docs/settings.md``).
 
 Keys under ``spark.streaming.`` are Spark Streaming's, with its defaults and units (``SparkConf``
 getters in `streaming/src/main/scala/org/apache/spark/streaming/`); keys under
@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from penstock._setting_values import (
+from penstock.errors import SettingError
+from penstock.settings._texts import find_setting_without_effect, settings_texts
+from penstock.settings.values import (
     Budget,
     Choice,
     Endpoint,
@@ -41,10 +43,6 @@ from penstock._setting_values import (
     Whole,
     rate_per_second,
 )
-from penstock._settings_texts import find_setting_without_effect, settings_texts
-from penstock.errors import SettingError
-
-__all__ = ["IO_ENCRYPTION", "Setting", "Settings", "closest_setting", "settings_table"]
 
 SPARK_PREFIX = "spark.streaming."
 OWN_PREFIX = "spark.penstock."

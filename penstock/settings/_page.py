@@ -9,15 +9,21 @@ from collections.abc import Iterable
 
 import click
 
-from penstock._settings_texts import find_setting_without_effect
 from penstock.commands import Command
-from penstock.settings import OWN_PREFIX, SPARK_PREFIX, Setting, closest_setting, settings_table
+from penstock.settings._texts import find_setting_without_effect
+from penstock.settings.table import (
+    OWN_PREFIX,
+    SPARK_PREFIX,
+    Setting,
+    closest_setting,
+    settings_table,
+)
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _OPENING = """\
 # Settings
 
-<!-- Made by `make docs` from settings.py and settings_texts.ini in penstock/; change it there. -->
+<!-- Made by `make docs` from table.py and texts.ini in penstock/settings/; change it there. -->
 
 All settings are Spark configuration: `SparkConf`, `spark-submit --conf`, `spark-defaults.conf`.
 `start()` of a `StreamingContext` or a `ReceiverHost` reads them (those that an input needs, when it

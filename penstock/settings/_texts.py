@@ -1,4 +1,4 @@
-"""What is said of settings in words: `settings_texts.ini`, which is read when it is asked for.
+"""What is said of settings in words: `texts.ini`, which is read when it is asked for.
 
 A program that comes from `pyspark.streaming` may set keys of Spark Streaming that have no effect
 here; it is warned once, and runs. Setting such a key to Spark's default asks for nothing, and is
@@ -19,7 +19,7 @@ def settings_texts() -> dict[str, dict[str, str]]:
     from configparser import ConfigParser
 
     parser = ConfigParser(delimiters=("=",), interpolation=None)
-    file = resources.files("penstock").joinpath("settings_texts.ini")
+    file = resources.files("penstock.settings").joinpath("texts.ini")
     parser.read_string(file.read_text(encoding="utf-8"))
     return {
         key: {name: text.replace("\n", " ") for name, text in parser.items(key)}
