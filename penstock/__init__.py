@@ -52,6 +52,7 @@ Beside them stand:
 `_lazy_door`                 a room whose modules are imported when somebody asks for them
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
 `_versions`, `__main__`      which versions fit; the command ``penstock``
+`commands`                   what the commands of the rooms share
 `pytest_plugin`              fixtures of `penstock.testing`
 ===========================  =====================================================================
 

@@ -107,3 +107,24 @@ def test_each_door_has_a_map_of_its_files() -> None:
         names = {path.stem for path in door.parent.glob("*.py")} - {"__init__"}
         missing += [f"{door.parent.name}: {name}" for name in sorted(names - words)]
     assert missing == []
+
+
+def map_of(door: str) -> Iterator[str]:
+    """Yield what the first columns of the tables in a docstring name."""
+    width = 0
+    for line in door.splitlines():
+        rule = re.fullmatch("(=+)  =+", line)
+        if rule:
+            width = 0 if width else len(rule[1])
+        else:
+            yield from re.findall(r"`(\w+)/?`", line[:width])
+
+
+def test_no_door_has_a_map_of_what_is_not_there() -> None:
+    gone = []
+    for door in sorted((_ROOT / "penstock").rglob("__init__.py")):
+        text = ast.get_docstring(ast.parse(door.read_text("utf-8"))) or ""
+        there = {path.stem for path in door.parent.iterdir()}
+        gone += [f"{door.parent.name}: {name}" for name in map_of(text) if name not in there]
+    assert gone == []
+    assert list(map_of("`a`\n=====  ===\n`b/`   `c`\n=====  ===\n`d`")) == ["b"]

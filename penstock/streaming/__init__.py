@@ -39,7 +39,6 @@ Layout
 `waiter`                     who waits for the end, and what goes wrong, on its way there
 `_call_site`                 names that people recognise
 `_live_view`                 what a notebook shows of a context
-`_threads`                   the notebook's cell that output goes to; waits that a signal ends
 ===========================  =====================================================================
 
 What is checked and decided before anything starts, and what runs receivers, is `penstock.host`;

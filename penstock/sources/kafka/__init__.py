@@ -28,7 +28,6 @@ Layout
 `_reading`           a task reads its range, with a consumer that its Python worker keeps
 `engines`            a room of its own: the clients, kafka-python and confluent-kafka
 `columns`            the columns of DataFrames: those of Spark's Kafka source
-`formats`            JSON and Avro as typed columns
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed
 `_group_watch`       what it looks at once a second: topics' ids, ends, and what keeps it waiting
