@@ -139,7 +139,7 @@ class Driven:
             mock.patch("penstock.streaming.context.recover_context", recover)
         )
         self._patches.enter_context(mock.patch.object(SparkContext, "_active_spark_context", None))
-        for room in ("tracker._ledger_opening", "streaming.checkpoint.record"):
+        for room in ("tracker.ledger.opening", "streaming.checkpoint.record"):
             self._patches.enter_context(
                 mock.patch(f"penstock.{room}.locate", lambda path: (self.world.disk, path))
             )
