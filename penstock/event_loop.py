@@ -58,7 +58,7 @@ class EventLoop:
         return self.thread.is_alive()
 
     def is_current_thread(self) -> bool:
-        """Tell whether the caller is an event."""
+        """Return whether the caller is an event."""
         return threading.current_thread() is self.thread
 
     def drain(self, timeout_s: float) -> bool:

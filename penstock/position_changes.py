@@ -41,7 +41,7 @@ def decoded_position(position: bytes) -> Any:
 
 
 def is_change(position: bytes) -> bool:
-    """Tell whether something in MessagePack is changes of a position."""
+    """Return whether something in MessagePack is changes of a position."""
     return position[:1] != b"" and position[0] in _EXTENSIONS
 
 

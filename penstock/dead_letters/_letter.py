@@ -168,7 +168,7 @@ def bytes_of(record: Any) -> tuple[Form, bytes]:
 
 
 def _is_same(found: Any, record: Any) -> bool:
-    """Tell whether JSON gave back the same values of the same types."""
+    """Return whether JSON gave back the same values of the same types."""
     if type(found) is not type(record):
         return False
     if type(found) is dict:

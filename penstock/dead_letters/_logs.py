@@ -47,7 +47,7 @@ def program_name(shown: str, identity: str) -> str:
 
 
 def is_program_name(name: str) -> bool:
-    """Tell whether `program_name` makes such names."""
+    """Return whether `program_name` makes such names."""
     return _PROGRAM.fullmatch(name) is not None
 
 
@@ -109,7 +109,7 @@ def segment_numbers(fs: FileSystem, path: str) -> list[int]:
 
 
 def is_free_log(fs: FileSystem, path: str) -> bool:
-    """Tell whether a log that was begun has no writer any more, and so never changes again.
+    """Return whether a log that was begun has no writer any more, and so never changes again.
 
     On HDFS that is not to be seen.
     """

@@ -143,7 +143,7 @@ def _is_own_folder(path: str) -> bool:
 
 
 def _is_left_behind(path: str) -> bool:
-    """Tell whether all locks below a folder are old, and free."""
+    """Return whether all locks below a folder are old, and free."""
     for folder, _, files in os.walk(path):
         for name in files:
             if name == LOCK_NAME or name.endswith(".lock"):

@@ -1,4 +1,4 @@
-"""Listeners: what a running context tells of its receivers, batches and output operations.
+"""Listeners: what a running context reports of its receivers, batches and output operations.
 
 What must hold
 --------------
@@ -7,10 +7,10 @@ What must hold
 * After the context has stopped no event comes any more.
 
 ================  ===============================================================================
-`listener`        what a program implements to be told; one that logs delays
-`events`          what it is told, with PySpark's getters
+`listener`        what a program implements to be notified; one that logs delays
+`events`          what it gets, with PySpark's getters
 `bus`             the thread that hands events to listeners
 `rate_controller` a listener for each stream whose rate follows its batches
-`input_info`      what the inputs of a batch tell of it
+`input_info`      what the inputs of a batch report
 ================  ===============================================================================
 """

@@ -62,7 +62,7 @@ class StreamingListenerBus:
         self._thread = OwnedThread(self._run, "listener-bus", again=True)
 
     def add(self, listener: StreamingListener, *, of_program: bool = False) -> None:
-        """Tell `listener` of what happens from now on.
+        """Notify `listener` of what happens from now on.
 
         Args:
             listener: The listener.
@@ -81,7 +81,7 @@ class StreamingListenerBus:
                 self._of_program += (listener,)
 
     def remove(self, listener: StreamingListener) -> None:
-        """Tell `listener` no more; nothing happens when it was not added."""
+        """Notify `listener` no more; nothing happens when it was not added."""
         with self._lock:
             self._listeners = tuple(known for known in self._listeners if known is not listener)
             self._of_program = tuple(known for known in self._of_program if known is not listener)
@@ -114,11 +114,11 @@ class StreamingListenerBus:
 
     @property
     def dropped(self) -> int:
-        """How many events no listener was told of, because the queue was full."""
+        """How many events reached no listener, because the queue was full."""
         return self._dropped
 
     def is_current_thread(self) -> bool:
-        """Tell whether the caller is a listener."""
+        """Return whether the caller is a listener."""
         return threading.current_thread() is self._thread
 
     def stop(self, timeout_s: float) -> None:
@@ -172,7 +172,7 @@ class StreamingListenerBus:
 
 
 class _Marker(StreamingEvent):
-    """Passes through the queue to tell that everything before it was delivered."""
+    """Passes through the queue to show that everything before it was delivered."""
 
     def __init__(self, reached: Callable[[], None]) -> None:
         self.reached = reached

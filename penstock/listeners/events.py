@@ -143,7 +143,7 @@ class BatchInfo:
         return UNKNOWN if UNKNOWN in parts else sum(parts)
 
     def numRecords(self) -> int:
-        """The records of all inputs that tell."""
+        """The records of all inputs that report them."""
         return sum(info.num_records for info in self._input_info.values())
 
     def outputOperationInfos(self) -> dict[int, OutputOperationInfo]:
@@ -166,7 +166,7 @@ class ReceiverInfo:
 
     @classmethod
     def of(cls, info: ReceiverTrackingInfo) -> ReceiverInfo:
-        """Take one from what the tracker tells."""
+        """Make one from what the tracker reports."""
         return cls(
             info.stream_id,
             info.name,

@@ -1,4 +1,4 @@
-"""What the inputs of a batch tell about it: how many records, and what people may want to see."""
+"""What the inputs of a batch report: how many records, and what people may want to see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BatchInput:
 
 
 class InputInfoTracker:
-    """Keeps what inputs tell, by batch time, until the batch is cleared. Its lock guards all."""
+    """Keeps what inputs report, by batch time, until the batch is cleared. Its lock guards all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

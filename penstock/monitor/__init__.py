@@ -18,8 +18,8 @@ Layout
 ------
 
 ==================  =============================================================================
-`application`       what the monitor asks a running context or host, and may tell it to do
-`records`           what the model tells: batches, operations, events, receivers
+`application`       what the monitor asks a running context or host, and may have it do
+`records`           what the model reports: batches, operations, events, receivers
 `history`           points of one second for ten minutes and of ten seconds for a day; how a
                     receiver has been in the last minutes
 `model`             takes events and readings, answers questions
@@ -38,10 +38,10 @@ Layout
 Life
 ----
 
-`start_monitor` makes the model, has it told of what happens before the first event, and starts the
-thread ``penstock-monitor``, which takes a point of the history every second, the server, and the
-thread ``penstock-spark-views``. Where the server listens is said in one line. `Monitor.stop` ends
-them all.
+`start_monitor` makes the model, has it notified before the first event, and starts the thread
+``penstock-monitor``, which takes a point of the history every second, the server, and the thread
+``penstock-spark-views``. Where the server listens is said in one line. `Monitor.stop` ends them
+all.
 """
 
 from __future__ import annotations

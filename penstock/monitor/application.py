@@ -28,12 +28,12 @@ class Application:
         batch_ms: The batch interval; None: it has no batches, a `ReceiverHost`.
         streams: The inputs' names by their numbers, those without receivers as well.
         receivers: Returns the receivers as they are.
-        readings: Returns what receivers told last, by stream.
+        readings: Returns the last reading of each receiver, by stream.
         rates: Returns the rates of the streams that have one.
         hosted: Its receivers and their tracker; None: it has none.
         spark_conf: Spark's configuration.
         statistics: Returns how many batches wait, run and are done.
-        kept: Returns what is there of streams that queries read, and who reads it, by stream.
+        kept: Returns what is kept of streams that queries read, and their readers, by stream.
         unfinished: Returns the times of the batches that wait or run, and whether each has begun.
         dropped_events: Returns how many events the listener bus has dropped.
         job_ids: Returns the ids of Spark's jobs of a batch's output operation.

@@ -324,7 +324,7 @@ class _ArrowOutput:
 
 
 def _is_same(value: Any, written: Any) -> bool:
-    """Whether a value is in a column as it was; what an object does not have is null there."""
+    """Whether a value is in a column as it was; what an object does not have is null in it."""
     if isinstance(value, dict):
         return all(_is_same(each, written.get(name)) for name, each in value.items())
     if isinstance(value, list):
@@ -537,7 +537,7 @@ class AppClient:
             return http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
         context = ssl.create_default_context(cadata=self._certificate or None)
         if self._certificate:
-            # It is known by itself, whatever names it has and whoever signed it.
+            # The certificate itself is pinned, whatever names and signature it has.
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", ssl.VerifyFlags(0))

@@ -56,15 +56,15 @@ class History:
     def add(self, at_s: int, values: Sequence[float | None]) -> None:
         """Take the figures of a second; what came for it before is then part of the mean.
 
-        A time before the last one, as after the clock was set back, takes the place of what the
-        ring had there.
+        A time before the last one, as after the clock was set back, replaces what the ring had for
+        it.
         """
         row = np.array([np.nan if value is None else value for value in values], np.float64)
         self._fine.add(at_s, row)
         self._coarse.add(at_s, row)
 
     def points(self, since_s: int, until_s: int, step_s: int = FINE_S) -> list[Point]:
-        """Return what is known from one moment to another: by seconds where all of it is there.
+        """Return what is known from one moment to another: by seconds where the ring has all of it.
 
         Args:
             since_s: Seconds since the epoch.
@@ -144,7 +144,7 @@ class _Ring:
 
     @staticmethod
     def starts(rings: Sequence[_Ring], since_s: int, until_s: int) -> npt.NDArray[np.int64]:
-        """Return the times of which rings of one kind may have rows."""
+        """Return the times for which rings of one kind may have rows."""
         step_s = rings[0]._step_s
         last_s = min(until_s, max(ring._newest_s for ring in rings))
         oldest_s = (last_s // step_s - rings[0]._size + 1) * step_s

@@ -87,8 +87,8 @@ class Model(StreamingListener):
     Args:
         application: What it asks, once a second.
         retained_batches: How many complete batches are kept.
-        shows_samples: Whether what receivers tell of discarded records is kept with how these
-            begin, and what their errors say.
+        shows_samples: Whether reports of discarded records are kept with how the records begin, and
+            what their errors say.
         clock: Wall time.
     """
 
@@ -331,7 +331,7 @@ class Model(StreamingListener):
             return tuple(found for _, found in sorted(self._receivers.items()))
 
     def kept(self) -> tuple[KeptStream, ...]:
-        """Return what is there of streams that queries read, in the order of the streams."""
+        """Return what is kept of streams that queries read, in the order of the streams."""
         with self._lock:
             return tuple(found for _, found in sorted(self._kept.items()))
 
@@ -423,7 +423,7 @@ class Model(StreamingListener):
         for time_ms in gone & self._gone:
             del self._unfinished[time_ms]
         self._gone = gone - self._gone
-        # It counts a batch before it tells of it, so the larger number of the two is right.
+        # It counts a batch before it reports it, so the larger number of the two is right.
         self._told_completed = statistics.completed_batches
         self._told_failed = statistics.failed_batches
         if self._started_ms is None and (unfinished or statistics.completed_batches):
@@ -444,7 +444,7 @@ class Model(StreamingListener):
         return self._trends.setdefault(stream_id, Trend())
 
     def _discarded(self, stream_id: int, reading: ReceiverReading | None) -> int:
-        """Return what all attempts of a receiver discarded; each tells its own, from 0."""
+        """Return what all attempts of a receiver discarded; each reports its own, from 0."""
         attempt, last, before = self._discards.get(stream_id, ("", 0, 0))
         if reading is not None:
             if reading.attempt != attempt:
@@ -611,7 +611,7 @@ _RECENT = 5
 
 
 _AVERAGED = ("records", "scheduling_delay_ms", "processing_ms", "total_delay_ms")
-"""The figures of batches of which the mean is told."""
+"""The figures of batches that are shown as means."""
 
 
 @dataclass

@@ -278,11 +278,11 @@ def start_monitor(
         application: The context or host.
         settings: Its settings.
         add_listener: Has the model notified of what happens.
-        say: Says a line to who started the program, and logs it.
+        say: Shows a line to the person who started the program, and logs it.
         clock: For tests.
 
     Returns:
-        The monitor, running; None when `spark.penstock.ui.enabled` is off, and OpenTelemetry too.
+        The monitor, running; None when `spark.penstock.ui.enabled` and OpenTelemetry are off.
 
     Raises:
         SettingError: The page's certificate or key cannot be used, or OpenTelemetry's endpoint.

@@ -1,4 +1,4 @@
-"""What the model tells: frozen records of batches, their operations, receivers and events.
+"""What the model reports: frozen records of batches, their operations, receivers and events.
 
 Times are milliseconds since the epoch, durations milliseconds; None is not yet, or not known.
 """
@@ -248,7 +248,7 @@ class Receiver(ReceiverStatus):
     Attributes:
         discarded: Records that it was heard to have discarded, in this run.
         last_error_detail: The traceback of the last error.
-        reading: What it told last; None while nothing is heard of it.
+        reading: Its last reading; None while nothing is heard of it.
         rate: The rate of its stream.
         lately: How it has been in the last minutes.
     """
@@ -277,8 +277,8 @@ class Totals:
         scheduling_delay_ms: In the mean.
         processing_ms: In the mean.
         total_delay_ms: In the mean.
-        dropped_events: Events that the listener bus dropped: what they told is not counted, but
-            for how many batches there are.
+        dropped_events: Events that the listener bus dropped: nothing in them is counted, except the
+            number of batches.
     """
 
     started_ms: int | None

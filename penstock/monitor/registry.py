@@ -39,7 +39,7 @@ class RegisteredApp:
         name: What it is called.
         url: Where it can be looked at.
         token: What proves the right to act.
-        certificate: The one that it shows there, PEM; empty where it speaks plain HTTP.
+        certificate: The server's, PEM; empty where it speaks plain HTTP.
         started_ms: When it was started, ms since the epoch.
         pid: The driver's process.
         host: See `ProcessIdentity.host`.
@@ -63,7 +63,7 @@ class RegisteredApp:
 
 
 def runtime_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder of this user's running programs; it need not be there."""
+    """Return the folder of this user's running programs; it need not exist."""
     parent = environ.get("XDG_RUNTIME_DIR", "")
     if parent and os.path.isdir(parent):
         return Path(parent, "penstock")

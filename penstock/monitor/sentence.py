@@ -20,10 +20,10 @@ _LAG_S = 10
 """A lag of that many seconds of what comes in is one."""
 _LONG_LEAST_MS = 3_000
 _LATE_EPOCH_MS = 5_000
-"""An epoch that is so much older than its time is late."""
+"""An epoch that is this much older than its time is late."""
 _LONG_MEANS = 2
-"""A batch may run for so long, or for so many times what batches took in the mean, before it is
-one that runs for too long."""
+"""A batch may run this long, or this many times the mean of batches, before it runs for too
+long."""
 _RESTARTING = re.compile(r"^Restarting receiver with delay \d+ ms: ")
 
 _LIMITS = {

@@ -94,7 +94,7 @@ def batches_table(batches: Sequence[dict[str, Any]], width: int) -> list[str]:
 
 
 def queries_table(status: Status, width: int) -> list[str]:
-    """Return what is kept of each stream for queries, and who reads it, one a line."""
+    """Return what is kept of each stream for queries, and its readers, one a line."""
     rows: list[tuple[object, ...]] = []
     for stream in status["kept"]:
         held = (count_text(stream["bytes"]), count_text(stream["records"]))

@@ -56,11 +56,11 @@ class Window:
             raise ValueError("the window is empty: it ends before it begins")
 
     def ends_before(self, created_ms: int) -> bool:
-        """Tell whether a segment was begun when it was over."""
+        """Return whether a segment was begun when it was over."""
         return self.end_ms is not None and created_ms >= self.end_ms
 
     def begins_before(self, closed_ms: int | None) -> bool:
-        """Tell whether a segment may have a block that was sealed at its begin or later.
+        """Return whether a segment may have a block that was sealed at its begin or later.
 
         Args:
             closed_ms: When the segment behind it was begun, perhaps in the very millisecond of its
@@ -69,7 +69,7 @@ class Window:
         return closed_ms is None or closed_ms >= self.start_ms
 
     def has(self, sealed_ms: int) -> bool:
-        """Tell whether a block is of it."""
+        """Return whether a block is of it."""
         return sealed_ms >= self.start_ms and not self.ends_before(sealed_ms)
 
 
@@ -134,7 +134,7 @@ class History:
 
     @staticmethod
     def is_there(folder: str) -> bool:
-        """Tell whether a folder has a ledger; False also where that is not to be known now."""
+        """Return whether a folder has a ledger; False also where that is not to be known now."""
         try:
             fs, path = locate(os.path.join(folder, LEDGER))
             return fs.is_folder(path)

@@ -42,7 +42,7 @@ class SettingWithoutEffect:
     default: str | None
 
     def is_for(self, key: str) -> bool:
-        """Tell whether this line is about `key`."""
+        """Return whether this line is about `key`."""
         if self.key.endswith("*"):
             return key.startswith(self.key[:-1])
         return key == self.key

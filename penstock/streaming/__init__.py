@@ -10,13 +10,13 @@ What must hold
 * A batch has one RDD per stream and time, however many operations ask for it.
 * Blocks are let go only when every batch up to theirs is complete and the time to remember them
   has passed; first the clean-up is logged (I4).
-* A checkpoint is whole or not there. A restart makes each batch that was not complete again, under
-  its time and with its blocks (I3); nothing that a checkpoint needs goes before a newer one that
-  does not need it is on the disk.
+* A checkpoint is whole or absent. A restart makes each batch again that was not complete, under its
+  time and with its blocks (I3); nothing that a checkpoint needs goes before a newer one that does
+  not need it is on the disk.
 * A failed output operation costs itself and nothing else: the others of its batch and the later
   batches run, the batch is cleared like any other, and `awaitTermination` raises.
-* A graceful stop loses nothing (I10) within its timeout, and tells what it had to give up.
-* A stop ends whatever hangs (I12). After it no output operation begins and no listener is told.
+* A graceful stop loses nothing (I10) within its timeout, and reports what it had to give up.
+* A stop ends whatever hangs (I12). After it no output operation begins and no listener is called.
 * No batch has a time later than now (I14), except where the clock was set back: then batches come
   half as often until it has caught up.
 * No thread outlives `stop`, and none keeps the interpreter from exiting.
@@ -56,7 +56,7 @@ and has the tracker release their blocks.
 
 With a checkpoint directory the graph and the progress go to the writer after a batch was made and
 after it was complete, and blocks are released once that is on the disk. A recovered context first
-makes the batches again that were not complete, then those of the time between.
+makes the batches again that were not complete, then those of the downtime.
 
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
 (`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``,

@@ -1,7 +1,7 @@
 """What runs while a context is active: tracker, scheduler, generator, listeners; start and stop.
 
 A stop ends whatever hangs (I12): what waits for a disk, another host or the JVM is a bounded step,
-and a step that fails is told and keeps no other from its turn.
+and a step that fails is reported and keeps no other from its turn.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ class StreamingEngine:
             if self._writer is not None:
                 self._writer.start()
             if self._only_checkpoint is not None:
-                # As late as the first of others: a start that fails leaves the one that is there.
+                # As late as the first of others: a start that fails leaves the existing one.
                 assert self._ledger is not None
                 self._ledger.write_checkpoint(self._only_checkpoint.encode())
             self._generator.start()
@@ -334,11 +334,11 @@ class StreamingEngine:
         return self._settings.stop_gracefully_on_shutdown
 
     def is_job_thread(self) -> bool:
-        """Tell whether the caller is an output operation."""
+        """Return whether the caller is an output operation."""
         return self._scheduler.is_job_thread()
 
     def is_batch_thread(self) -> bool:
-        """Tell whether the caller is a function of the program that a batch waits for."""
+        """Return whether the caller is a function of the program that a batch waits for."""
         return self._scheduler.is_job_thread() or self._generator.is_current_thread()
 
     def receivers(self) -> tuple[ReceiverStatus, ...]:

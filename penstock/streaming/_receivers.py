@@ -1,6 +1,6 @@
-"""The receivers of a context: the tracker, if there are any, and what it tells of them.
+"""The receivers of a context: the tracker, if there are any, and what it reports of them.
 
-The rates of its streams, with and without receivers, begin and end here, too.
+The rates of its streams, with and without receivers, also begin and end here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 MOST_UNREAD_BYTES = 256 << 20
-"""With so much that is in no logged epoch the receiver of a continuous stream waits."""
+"""With this much that is in no logged epoch the receiver of a continuous stream waits."""
 
 
 def _check_readers(ledger: ReceivedBlockTracker, nodes: Collection[ReceiverInputDStream]) -> None:
@@ -201,7 +201,7 @@ class ReceiverSide:
         )
 
     def readings(self) -> dict[int, ReceiverReading]:
-        """Return what receivers told last, by stream; of those that were heard of lately."""
+        """Return the last readings, by stream, of the receivers that were heard of lately."""
         return self._readings.readings()
 
     def take_traces(self) -> list[BlockTrace]:
@@ -307,7 +307,7 @@ class ReceiverSide:
             self.hosted.tracker.stop_receiving(graceful, timeout_s)
 
     def kept(self) -> dict[int, KeptStream]:
-        """Return what is there of continuous streams, and how far their functions are."""
+        """Return what is kept of continuous streams, and how far their functions are."""
         if self.hosted is None:
             return {}
         tracker = self.hosted.tracker
@@ -336,7 +336,7 @@ class ReceiverSide:
 
 
 class _TrackerEvents:
-    """Hands what the tracker tells to the listeners, and what is final to the waiter."""
+    """Hands what the tracker reports to the listeners, and what is final to the waiter."""
 
     def __init__(
         self,
@@ -396,7 +396,7 @@ def _check_retention(settings: Settings, keeps_blocks: bool) -> None:
 # A stream is known by its number in blocks, folders, events and rates, and by its name from one
 # version of a program to the next. Before anything starts, each received stream gets the number
 # that the ledger has for its name; numbers of other inputs give way. A program that did not change
-# finds its numbers as they are: those of the order in which its inputs were made.
+# finds its numbers as they are: in the order in which its inputs were made.
 #
 # A name is the program's own, or else made: from the receiver's type or function, and from the
 # second of a kind on with its place among them.
@@ -428,7 +428,7 @@ def number_streams(
     Args:
         graph: The graph.
         ledger: The ledger; new names are registered in it.
-        rates: What knows streams by number, too.
+        rates: Also knows streams by number.
         removed: Names of streams that the program gave up, with what the ledger has of them.
         is_kept: Whether the ledger outlives the program.
         before: The last checkpoint of the other version; None when there is none.
@@ -436,7 +436,8 @@ def number_streams(
     Raises:
         StreamGraphError: Two streams have the same name, or their order alone would say which is
             which of another version.
-        StreamsDoNotFitError: The ledger has records or positions of a stream that is not there.
+        StreamsDoNotFitError: The ledger has records or positions of a stream that the program
+            lacks.
         LedgerWriteError: The names could not be logged.
     """
     streams = stream_names(graph)

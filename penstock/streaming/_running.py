@@ -145,7 +145,7 @@ class RunOperations:
 
         Args:
             timeout: Seconds to run; None: until a signal or `stop`.
-            stopSparkContext: Whether the SparkContext is stopped, too.
+            stopSparkContext: Whether the SparkContext is also stopped.
 
         Returns:
             What the stop gave up: nothing. At an interactive interpreter also something.

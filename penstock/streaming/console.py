@@ -48,12 +48,12 @@ class ConsoleFacts:
 
 
 class Console(StreamingListener):
-    """Tells of a context; a listener with a thread of its own (``penstock-console``).
+    """Shows how a context is doing; a listener with a thread of its own (``penstock-console``).
 
     `_lock` guards what has been processed since the last status line.
 
     Args:
-        facts: What to tell.
+        facts: What to show.
         mode: ``on``, ``off``, or ``auto``: on where standard error is a terminal.
         clock: Wall time for people.
         stream: Where to write; None: standard error.

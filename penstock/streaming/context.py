@@ -209,7 +209,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         names (docs/upgrading.md).
 
         Args:
-            checkpointPath: The checkpoint directory; a new context is given it, too.
+            checkpointPath: The checkpoint directory; a new context is also given it.
             setupFunc: Makes a context with its streams.
             version: The version of the program's code, any text that is not empty; None for
                 whatever version is in the checkpoints.
@@ -485,15 +485,15 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         ``gs://bucket/…``, ``abfss://container@account.dfs.core.windows.net/…``), which also survive
         the loss of the host.
 
-        The driver's log goes there, and unless a log folder is set the receivers' logs, too; both
-        are then synced to disk. RDDs are checkpointed there, and the graph with its functions, so
-        that `getOrCreate` can go on after a crash. On an object store RDDs are not: Spark saves
-        them by Hadoop's file systems. A program with states, or with other streams that are
-        checkpointed, sets a folder for them by `SparkContext.setCheckpointDir`; `start` says so.
+        The driver's log goes there, and, unless a log folder is set, the receivers' logs; both are
+        then synced to disk. RDDs are checkpointed there, and the graph with its functions, so that
+        `getOrCreate` can go on after a crash. On an object store RDDs are not: Spark saves them by
+        Hadoop's file systems. A program with states, or with other streams that are checkpointed,
+        sets a folder for them by `SparkContext.setCheckpointDir`; `start` says so.
 
         Raises:
             SettingError: It is on another file system.
-            UnwritableFolderError: It is on this host, and this user may not write there.
+            UnwritableFolderError: It is on this host, and this user may not write to it.
             IllegalStateError: The context was started already.
         """
         self._check_not_started(f"checkpoint({directory!r})")
@@ -737,7 +737,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         `awaitTermination` returns when that is done.
 
         Args:
-            stopSparkContext: Whether the SparkContext is stopped, too.
+            stopSparkContext: Whether the SparkContext is also stopped.
             stopGraceFully: Whether everything that was received is processed first, within
                 `spark.streaming.gracefulStopTimeout` in total. Otherwise running output
                 operations get two seconds.
@@ -843,7 +843,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         self._stop_soon(False, graceful)
 
     def _spark_ended(self) -> None:
-        # In a thread of its own: who tells of it is one of those that a stop waits for.
+        # In a thread of its own: the thread that reports it is one of those that a stop waits for.
         self._stop_soon(False, False, daemon=True)
 
     def _stop_soon(self, stop_spark: bool, graceful: bool, daemon: bool = False) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 def to_milliseconds(seconds: float, name: str) -> int:
     """Return a duration in milliseconds, to the nearest.
 
-    PySpark truncates, so that 2.01 s become 2009 ms there.
+    PySpark truncates, so that 2.01 s become 2009 ms in it.
 
     Args:
         seconds: The duration in seconds.

@@ -29,7 +29,7 @@ class ReceivedBlocks(Protocol):
         ...
 
     def has_unallocated_blocks(self) -> bool:
-        """Tell whether there are blocks that no batch has."""
+        """Return whether there are blocks that no batch has."""
         ...
 
     def last_allocated_ms(self) -> int:

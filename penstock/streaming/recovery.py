@@ -113,7 +113,7 @@ def make_checkpointing(
         parts: What its streams were made with.
         upgraded: The last checkpoint of another version.
         is_first: Whether none was found before the streams were made.
-        take_up: Lets the program's states go on from those of that one; tells whether it resumes.
+        take_up: Lets the program's states go on from those of that one; returns whether it resumes.
 
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.
@@ -172,14 +172,14 @@ def _newest_in(ledger: ReceivedBlockTracker, directory: str) -> CheckpointHeader
     try:
         return Checkpoint.decode(ledger.checkpoint, directory).header
     except CheckpointReadError:
-        # One of another format: who goes on from it was refused before.
+        # One of another format: going on from it was refused before.
         return None
 
 
 def _check_newest(
     newest: CheckpointHeader | None, directory: str, before: Progress | CheckpointHeader | None
 ) -> None:
-    """Check that what was read is the newest still: who had the folder may have gone on."""
+    """Check that what was read is still the newest: the folder's former owner may have gone on."""
 
     def shown(found: Progress | CheckpointHeader | None) -> str:
         if found is None:

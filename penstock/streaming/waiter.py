@@ -1,4 +1,4 @@
-"""Lets threads wait until a context has stopped, and tells them of errors."""
+"""Lets threads wait until a context has stopped, and raises errors in them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _log = logging.getLogger("penstock.streaming")
 
 
 class ContextWaiter:
-    """Where `awaitTermination` waits, and what is told of errors. Any thread may come.
+    """Where `awaitTermination` waits, and errors are reported. Any thread may call it.
 
-    Without Spark each batch fails, and each receiver, in its own way. All that is told then is
+    Without Spark each batch fails, and each receiver, in its own way. All that is reported then is
     that Spark has ended, once, and the context ends. `_changed` guards all of it.
 
     Args:

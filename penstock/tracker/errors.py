@@ -149,7 +149,7 @@ def _stream_as_before(left: tuple[str, ...], new: tuple[str, ...]) -> str:
 
 
 def _is_of(shared: str, name: str) -> bool:
-    """Tell whether a stream is of one of the receivers that share a source, by its name."""
+    """Return whether a stream is of one of the receivers that share a source, by its name."""
     stream, _, number = name.rpartition("/")
     return stream == shared and number.isdecimal()
 

@@ -28,17 +28,17 @@ _NAME = re.compile(r"segment-(\d{12})\.log(\.new|\.damaged|\.spare)?")
 
 
 def is_on_hdfs(address: str) -> bool:
-    """Tell whether an address is one of HDFS."""
+    """Return whether an address is one of HDFS."""
     return address.startswith("hdfs:")
 
 
 def is_on_objects(address: str) -> bool:
-    """Tell whether an address is one of an object store."""
+    """Return whether an address is one of an object store."""
     return cloud_of(address) is not None
 
 
 def is_shared(address: str) -> bool:
-    """Tell whether an address is one that all hosts share: of HDFS or of an object store."""
+    """Return whether an address is one that all hosts share: of HDFS or of an object store."""
     return is_on_hdfs(address) or is_on_objects(address)
 
 

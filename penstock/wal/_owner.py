@@ -43,7 +43,7 @@ class Mark:
 
     @classmethod
     def is_held(cls, pid: int, token: str) -> bool:
-        """Tell whether a process holds it; True where that cannot be seen."""
+        """Return whether a process holds it; True where that cannot be seen."""
         folder = f"/proc/{pid}/fd"
         try:
             numbers = os.listdir(folder)

@@ -108,7 +108,7 @@ def _ask(spark_context: SparkContext, modules: Sequence[str], patience_s: float)
     OwnedThread(give_up_late, "doctor-patience").start()
     master = spark_context.master
     try:
-        # The first job waits for executors and loads classes; by the second the clocks are told.
+        # The first job waits for executors and loads classes; the second reads the clocks.
         ask_executors(spark_context, modules)
         before_s = time.time()
         answers = ask_executors(spark_context, modules)
@@ -154,8 +154,8 @@ def _of_pythons(answers: Sequence[ExecutorAnswer]) -> list[Finding]:
 def of_clocks(answers: Sequence[ExecutorAnswer], before_s: float, after_s: float) -> list[Finding]:
     """Compare clocks.
 
-    A clock is as far off as what it says is outside the time in which it was asked, by the
-    driver's clock: smaller differences are not told from the time that the answer took.
+    A clock is off by as much as its answer is outside the time in which it was asked, by the
+    driver's clock: smaller differences cannot be told from the time that the answer took.
 
     Args:
         answers: What the executors say.

@@ -38,7 +38,7 @@ class Finding:
     Attributes:
         check: What was looked at, in a word or two.
         level: How bad it is.
-        found: What is there.
+        found: What was found.
         change: What to change; empty where nothing need be.
     """
 

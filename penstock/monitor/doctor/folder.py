@@ -56,7 +56,7 @@ class _Trial:
 
 
 def check_folder(address: str, settings: Settings, patience_s: float) -> list[Finding]:
-    """Write into a folder, or the nearest one above it that is there, and take the time.
+    """Write into a folder, or the nearest one above it that exists, and time it.
 
     Args:
         address: A path of this host, or ``hdfs://…``.
@@ -109,7 +109,7 @@ def _file_system(address: str, patience_s: float) -> tuple[FileSystem, str]:
 
 
 def _nearest(fs: FileSystem, path: str) -> str:
-    """Return the folder, or the nearest one above it that is there."""
+    """Return the folder, or the nearest one above it that exists."""
     while fs.has_folders and not fs.is_folder(path) and path != "/":
         above, name = posixpath.split(path)
         if fs.is_folder(above) and name in fs.list_folder(above):

@@ -5,8 +5,8 @@ What must hold
 
 * The program does not wait for a collector: one thread of its own sends (``penstock-otel``), what
   waits for it is bounded, and a stop gives it two seconds.
-* A collector that is away is reported once, and once when it is back; figures and traces are each
-  told of and sent by themselves, since it may take one of them only.
+* A collector that is away is reported once, and once when it is back; figures and traces are sent
+  and reported separately, since it may take only one of them.
 * Traces that it does not take now wait, and it is asked again when it says (`Retry-After`).
 * Switched off, nothing of it is imported, and receivers note no times.
 

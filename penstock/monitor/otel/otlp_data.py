@@ -120,7 +120,7 @@ def _distribution(
 
 
 def add_spans(tracer: Tracer, way: Way, streams: Mapping[int, str]) -> None:
-    """Have a tracer tell the way of a block.
+    """Have a tracer record the way of a block.
 
     Args:
         tracer: Makes the spans.
@@ -200,8 +200,8 @@ class Ways:
     """Waits until both parts of a block's way are known. For one thread.
 
     Args:
-        application: Tells traces, and the blocks of a batch.
-        every: Of how many blocks one is traced.
+        application: Gives traces, and the blocks of a batch.
+        every: One block in this many is traced.
     """
 
     def __init__(self, application: Application, every: int) -> None:

@@ -29,8 +29,8 @@ _LOOK_S = 1.0
 _GRACE_S = 2.0
 """How long the end of a program waits for what is still to be sent."""
 _SPANS = 7_000
-"""Spans that may wait for the collector, those of about 1,000 blocks; beyond that, the oldest
-are dropped."""
+"""Spans that may wait for the collector, about 1,000 blocks' worth; beyond that, the oldest are
+dropped."""
 _AT_ONCE = 1_400
 _FIGURES_MS = 60_000
 _SPANS_MS = 5_000
@@ -269,13 +269,13 @@ def _checked(endpoint: str | None, key: str = _ENDPOINT) -> str | None:
 
 
 def _without_password(endpoint: str) -> str:
-    """Return an address as it may be told: a user and a password may stand in it."""
+    """Return an address as it may be shown: it may contain a user and a password."""
     scheme, separator, rest = endpoint.rpartition("://")
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _is_on(environ: Mapping[str, str], name: str) -> bool:
-    """Tell whether a signal is wanted; OTEL_SDK_DISABLED switches all off."""
+    """Return whether a signal is wanted; OTEL_SDK_DISABLED switches all off."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     return environ.get(name, "otlp").strip().lower() != "none"

@@ -102,7 +102,7 @@ class Signal:
         return session
 
     def is_due(self, now_s: float, *, is_last: bool = False) -> bool:
-        """Tell whether it is time to send.
+        """Return whether it is time to send.
 
         Args:
             now_s: The time now.

@@ -48,7 +48,7 @@ class Access:
         return code
 
     def take_code(self, code: str) -> bool:
-        """Tell whether a code is worth the token; it is no more after that."""
+        """Return whether a code is worth the token; it is no more after that."""
         with self._lock:
             fits = [hmac.compare_digest(_bytes(known), _bytes(code)) for known in self._codes]
             left = [known for known, is_it in zip(self._codes, fits, strict=True) if not is_it]
@@ -56,7 +56,7 @@ class Access:
         return any(fits)
 
     def is_known_host(self, request: Request) -> bool:
-        """Tell whether the request was meant for this server.
+        """Return whether the request was meant for this server.
 
         A page of another site can have its own name lead here, and would then count as of the same
         origin. It cannot do so with an address.
@@ -71,7 +71,7 @@ class Access:
         return True
 
     def is_same_origin(self, request: Request) -> bool:
-        """Tell whether a browser sent it for a page of this server, or no browser sent it."""
+        """Return whether a browser sent it for a page of this server, or no browser sent it."""
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
         origin = request.headers.get("origin")
@@ -84,15 +84,15 @@ class Access:
         return bool(place) and place == request.headers.get("host", "").lower()
 
     def may_read(self, request: Request) -> bool:
-        """Tell whether it may see what the model has."""
+        """Return whether it may see what the model has."""
         return self.is_open or self.has_token(request)
 
     def may_act(self, request: Request) -> bool:
-        """Tell whether it may change something."""
+        """Return whether it may change something."""
         return self.is_same_origin(request) and self.has_token(request)
 
     def has_token(self, request: Request) -> bool:
-        """Tell whether it proves to know the token."""
+        """Return whether it proves to know the token."""
         given = _bearer(request.headers.get("authorization", ""))
         return hmac.compare_digest(_bytes(self.token), _bytes(given))
 

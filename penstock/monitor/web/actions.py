@@ -39,8 +39,8 @@ class Actions:
     """Does what a request asks, if it may.
 
     Args:
-        model: Whose application it is done to; it keeps a note of it.
-        access: Who may.
+        model: Of the application it is done to; it keeps a note of it.
+        access: Says who may act.
     """
 
     def __init__(self, model: Model, access: Access) -> None:
@@ -80,7 +80,7 @@ class Actions:
         if "rate" not in asked:
             raise ValueError("rate is missing: null is for no rate of its own")
         rate = asked["rate"]
-        # On a command line and in a field of the page a number is text, too.
+        # On a command line and in a field of the page a number is also text.
         is_number = isinstance(rate, str) and _NUMBER.fullmatch(rate)
         self._model.application.set_rate(stream_id, float(rate) if is_number else rate)
         done = f"{name}: {'no rate of its own' if rate is None else f'rate {rate}'}"
@@ -170,7 +170,7 @@ class Actions:
         )
 
 
-# `Tap`: some records as they pass, for who may act.
+# `Tap`: some records as they pass, for those who may act.
 #
 # It reads the first records of a stream's newest block, one block at a time for all who ask:
 # neither receivers nor batches wait for it.

@@ -33,8 +33,8 @@ class Routes:
     """Answers requests: the server's function.
 
     Args:
-        model: What there is to see.
-        access: Who may see it.
+        model: What is shown.
+        access: Says who may see it.
         job_ids: Returns Spark's jobs of a batch's output operation.
         shows_samples: Whether contents of discarded records may be shown.
     """
@@ -68,7 +68,7 @@ class Routes:
         if not self._access.is_known_host(request):
             return text_answer("this server has another name (spark.penstock.ui.hosts)", 421)
         if request.path == "/health/ready":
-            # Its reasons are read by who may read; a probe needs the status only.
+            # Only those who may read see its reasons; a probe needs only the status.
             found = ready(self._model)
             if self._access.may_read(request):
                 return found
@@ -113,9 +113,9 @@ class Routes:
 
 # The page: its files, and what it listens to.
 #
-# The page itself is made in the browser, of what ``/api/penstock`` tells; its files are in
-# ``static``: ``page.js`` with ``charts.js``, ``receivers.js`` and ``text.js``. The page asks no
-# other host for anything.
+# The page itself is made in the browser, from ``/api/penstock``; its files are in ``static``:
+# ``page.js`` with ``charts.js``, ``receivers.js`` and ``text.js``. The page asks no other host for
+# anything.
 
 _KINDS = {
     ".css": "text/css; charset=utf-8",
@@ -135,7 +135,7 @@ _SPARK_PATHS = {
     "/streaming/batch": "..",
     "/streaming/batch/": "../..",
 }
-"""The paths of Spark's own tab, and where ours is from there."""
+"""The paths of Spark's own tab, and where ours is relative to them."""
 
 
 class Page:
@@ -162,13 +162,12 @@ class Page:
 
 
 class Live:
-    """Tells how it is, again and again, while there is news (server-sent events).
+    """Sends the status again and again, while there is news (server-sent events).
 
-    All who listen are told the same, which is made once for all of them: `_lock` guards it.
+    All listeners get the same text, made once for all of them: `_lock` guards it.
 
     Args:
-        model: What there is.
-        status: Makes what is told.
+        model: What is shown. status: Makes the text.
         interval_s: How often at most.
     """
 

@@ -9,11 +9,12 @@ size                   first line and headers `head_bytes`, a body `body_bytes`
 streams of events      at most `streams`
 =====================  =========================================================================
 
-With TLS the handshake has to be done within `request_s`, too; who speaks plain HTTP is told so.
+With TLS the handshake also has to be done within `request_s`; a client that speaks plain HTTP gets
+an answer that says so.
 
-So who holds connections and says nothing keeps no probe from its answer. Where that makes no room,
-who comes gets 503 and is asked to come again. A connection carries one request. One thread accepts
-(``penstock-ui``) and cuts off anyone who is late; `stop` cuts off all.
+So a client that holds connections and says nothing keeps no probe from its answer. Where that makes
+no room, a new client gets 503 and is asked to retry. A connection carries one request. One thread
+accepts (``penstock-ui``) and cuts off anyone who is late; `stop` cuts off all.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _listen(
 
 
 class _Server(socketserver.TCPServer):
-    """`_left` guards the connections and their times, and tells of one that has ended."""
+    """`_left` guards the connections and their times, and is notified when one has ended."""
 
     request_queue_size = 64
     # A port that another program has must not be shared with it; one in TIME_WAIT may be used.
@@ -284,7 +285,7 @@ def _let_arrive(connection: socket.socket) -> None:
 
 
 class _Bounded(io.RawIOBase):
-    """Reads so much of a connection as is allowed; beyond it, that is an error."""
+    """Reads as much of a connection as is allowed; more is an error."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -422,7 +423,7 @@ class _Exchange(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer what could not even be read; without the words of who asked."""
+        """Answer what could not even be read; without quoting it."""
         self.command = getattr(self, "command", None) or "GET"
         self.requestline = getattr(self, "requestline", "")
         self.request_version = "HTTP/1.1"
@@ -473,7 +474,7 @@ class PageTls:
 
 
 def _first(path: str) -> str:
-    """Return the first certificate of a file: commands are notified of it, and of no key there."""
+    """Return the first certificate of a file: commands get it, but no key in the file."""
     try:
         found = _PEM.search(Path(path).read_text(encoding="utf-8", errors="replace"))
     except OSError as error:

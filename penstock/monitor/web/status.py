@@ -38,7 +38,7 @@ _Record = TypeVar("_Record")
 _BATCHES = 100
 _EVENTS = 200
 _DETAIL = 2_000
-"""Characters of an event's traceback that the status has: it is told every second to all who look,
+"""Characters of an event's traceback in the status, which is sent every second to all who look,
 also when every batch fails. The errors have all of it."""
 _QUERIES = 100
 """Queries of a stream that are shown."""
@@ -49,8 +49,8 @@ _LONGEST_S = 86_400
 _MOST_POINTS = 600
 _LEAST_POINTS = 100
 _FIGURES = 100_000
-"""How many figures over time are told at once, in points that are so many at least and at most:
-a day of many receivers by the ten seconds would hold the driver up for seconds."""
+"""How many figures over time are sent at once, in at least and at most this many points: a day of
+many receivers in steps of ten seconds would hold the driver up for seconds."""
 
 
 class Status:
@@ -69,7 +69,7 @@ class Status:
         self._events_told: _Told[Event] = _Told(partial(_of_event, most=_DETAIL))
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how it is now, of which some is JSON already: for `as_json`."""
+        """Return how it is now, some of it as JSON already: for `as_json`."""
         model = self._model
         application, totals = model.application, model.totals()
         batches = model.batches()
@@ -196,7 +196,8 @@ class Status:
             return text_answer("since is not a number of seconds since the epoch", 400)
         until_s = self._model.now_ms() // 1000
         step_s = _step_s(seconds, len(self._model.receivers()))
-        # The first point is whole, so that who has told where he left off can put it in its place.
+        # The first point is whole, so that a client that has said where it left off can put it in
+        # its place.
         since_s = max(until_s - seconds + 1, since // step_s * step_s)
         span = (since_s, until_s, step_s)
         streams = {
@@ -267,7 +268,7 @@ class Status:
 
 
 class _Told(Generic[_Record]):
-    """JSON of records that never change, made once for as long as they are told.
+    """JSON of records that never change, made once for as long as they are sent.
 
     Any thread may come: what one of them has not seen of another is made again.
 
@@ -425,7 +426,7 @@ class LetterCount:
 
     Attributes:
         stream_id: Their stream.
-        receiver: Who discarded them.
+        receiver: The receiver that discarded them.
         error: The type of the error.
         count: How many.
         last_ms: When the last one was discarded.

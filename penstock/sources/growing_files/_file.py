@@ -106,7 +106,7 @@ class GrowingFile:
         return _head_length(self.place)
 
     def is_begun_by(self, content: Content) -> bool:
-        """Tell whether what was read of it is what another file begins with."""
+        """Return whether what was read of it is what another file begins with."""
         size = min(TAIL, self.place)
         if not size or content.length() < self.place:
             return False
@@ -114,7 +114,7 @@ class GrowingFile:
         return len(tail) == size and zlib.crc32(tail) == self.sum
 
     def check(self, content: Content) -> bool:
-        """Tell whether a file is this one still, by content; remembers its last bytes."""
+        """Return whether a file is this one still, by content; remembers its last bytes."""
         if not self.place:
             return True
         if not self.is_begun_by(content) or _digest(read(content, 0, self.head_length())) != (
@@ -336,7 +336,7 @@ class FileTable:
         return found
 
     def _is_being_copied(self, file: GrowingFile, content: Content, length: int) -> bool:
-        """Tell whether a file is the beginning of another, which is there, or was just now."""
+        """Return whether a file is the beginning of another, which is there, or was just now."""
         if file.key is None:
             return False
         if file.content is None:

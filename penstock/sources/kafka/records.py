@@ -23,7 +23,7 @@ def topic_id_of(value: object) -> str:
 
 
 def is_another(known: str, now: str) -> bool:
-    """Tell whether a topic's name is that of another one now; not where an id is not known."""
+    """Return whether a topic's name is that of another one now; not where an id is not known."""
     return "" not in (known, now) and known != now
 
 

@@ -121,7 +121,7 @@ def parents_of(shard: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def is_closed(shard: Mapping[str, Any]) -> bool:
-    """Tell whether a shard was split or merged."""
+    """Return whether a shard was split or merged."""
     return "EndingSequenceNumber" in shard["SequenceNumberRange"]
 
 

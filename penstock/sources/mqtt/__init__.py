@@ -159,7 +159,7 @@ class MqttReceiver(ClientReceiver):
 
 
 def _is_filter(text: object) -> bool:
-    """Tell whether this is a filter of topics. MQTT 5, 4.7."""
+    """Return whether this is a filter of topics. MQTT 5, 4.7."""
     if not isinstance(text, str) or not 0 < len(text.encode()) <= 0xFFFF or "\0" in text:
         return False
     *others, last = text.split("/")

@@ -186,7 +186,7 @@ class MqttClient(mqtt.Client):
                 return
 
     def has_unread(self) -> bool:
-        """Tell whether something was received of which the socket knows nothing any more."""
+        """Return whether something was received of which the socket knows nothing any more."""
         pending = getattr(self.socket(), "pending", None)
         return bool(self._received) or (pending is not None and pending() > 0)
 

@@ -110,7 +110,7 @@ class Released:
                 del self._messages[next(iter(self._messages))]
 
     def has(self, number: int, message: int) -> bool:
-        """Tell whether this was released."""
+        """Return whether this was released."""
         return self._messages.get(number) == message
 
     def note_new(self, number: int) -> None:
@@ -304,7 +304,7 @@ class MqttSession(ClientSession[_Item]):
         self.hand_over(item)
 
     def _is_copy(self, message: Published) -> bool:
-        """Tell whether this is the last message again, for another filter that matches its topic.
+        """Return whether this is the last message again, for another filter that matches its topic.
 
         MQTT 5 brokers may send it for each; then it has the number of another subscription.
         """

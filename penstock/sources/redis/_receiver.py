@@ -148,5 +148,5 @@ def check_names(**names: object) -> None:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Tell whether the server says that a key or group is not there."""
+    """Return whether the server says that a key or group is not there."""
     return str(error).startswith(("NOGROUP", "UNBLOCKED", "no such key"))

@@ -273,7 +273,7 @@ class PlaceReader(ReaderOfQuery):
         return {**begin, "block": end.place, "records": end.records}
 
     def _has_just_begun(self, offset: Offset) -> bool:
-        """Tell whether a query is at its first question."""
+        """Return whether a query is at its first question."""
         first = self._first_offset
         return self._last is None and first is not None and offset["consumer"] == first["consumer"]
 

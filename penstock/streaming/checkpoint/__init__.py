@@ -3,7 +3,7 @@
 What must hold
 --------------
 
-* A checkpoint is whole or not there, and the newest counts (I11).
+* A checkpoint is whole or absent, and the newest counts (I11).
 * It is of one moment with the ledger, since it is an event of the ledger's log: which blocks are
   received, allocated and released, and how far the batches are, stand in one log (I17).
 * A restart makes each batch that was not complete again, under its time and with its blocks (I3).
@@ -23,9 +23,9 @@ and the fencing of an older driver, checksums, encryption, unfinished writes, ol
 
 A checkpoint is one `CheckpointEvent`, or several pieces of 2 MiB with nothing between them, written
 while the ledger holds its commit lock (`ReceivedBlockTracker.write_checkpoint`). Then the log is
-forced, whatever its sync policy; a log is forced in order, so what a checkpoint tells of batches
-and blocks is on the disk with it. The ledger keeps the newest in memory, as a part of its state. So
-a snapshot holds it, in parts as everything else, and counts only with its last part: older segments
+forced, whatever its sync policy; a log is forced in order, so what a checkpoint says of batches and
+blocks is on the disk with it. The ledger keeps the newest in memory, as a part of its state. So a
+snapshot holds it, in parts as everything else, and counts only with its last part: older segments
 go when it and the rest of the snapshot are on the disk, and there is never less than one whole
 checkpoint. Snapshots come after 8 MiB of events and checkpoints, or twice the last snapshot.
 
@@ -44,7 +44,7 @@ two. Blocks need no such grace: their release is a record behind the checkpoint 
 
 The life of a program: `getOrCreate` reads the log, which no other driver of this host may have, and
 on HDFS takes it from another host's (`read_checkpoint`). `start` opens it for writing, and refuses
-when the newest checkpoint is another one by then. The writer's thread has one written after a batch
+when the newest checkpoint has changed by then. The writer's thread has one written after a batch
 was made, and after one was complete. A stop closes the log after the last.
 
 Checkpoints of format 1 were files, ``checkpoint-<time>``; they are refused with the way out, as

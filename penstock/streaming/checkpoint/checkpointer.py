@@ -73,7 +73,7 @@ class CheckpointWriter:
         rdd_files: How RDD checkpoints are forced and removed.
         on_error: Notified once when nothing could be written for `patience_s`, or the driver log
             was removed; and again after the next time that it worked.
-        patience_s: See there.
+        patience_s: See `on_error`.
         clock: Measures it.
 
     Attributes:
@@ -447,7 +447,7 @@ class Checkpointer:
         return self._writer.flush(timeout_s)
 
     def _pickle(self) -> bytes | None:
-        """Pickle the graph; None, once told, when it cannot be.
+        """Pickle the graph; None when it cannot be, which is reported once.
 
         It could be at the start, so a function has changed what it holds. It may be changing it
         just now, in an output operation that runs: then the next try mostly works.

@@ -55,7 +55,7 @@ class UpgradeError(PenstockError):
 
     Attributes:
         folder: The checkpoint directory.
-        before: The version whose checkpoints are there; empty when it had none.
+        before: The version whose checkpoints the folder has; empty when it had none.
         version: The version that was to go on.
         reason: Why it cannot, and what to do.
     """

@@ -117,7 +117,7 @@ _pickled_values: WeakKeyDictionary[Broadcast[Any], bytes] = WeakKeyDictionary()
 
 
 def _is_of(module: str, name: str, obj: Any) -> bool:
-    """Tell whether `obj` is of a class of a module that is not imported for this alone."""
+    """Return whether `obj` is of a class of a module that is not imported for this alone."""
     found = getattr(sys.modules.get(module), name, None)
     return isinstance(found, type) and isinstance(obj, found)
 

@@ -56,13 +56,13 @@ class ProgramPart(msgspec.Struct, frozen=True, kw_only=True):
     """A function, or a value, that a program's streams were made with.
 
     Attributes:
-        key: What it is known by: its module and its name there.
+        key: Identifies it: its module and its name in that.
         name: What people call it.
         file: Where it stands; empty for a value.
         line: Its first line; 0 for a value.
         digest: Of what it does.
         source: Its text, where there is one.
-        is_imported: Streams hold its name and not its code: a restart runs it as it is then.
+        is_imported: Streams hold its name and not its code: a restart runs the code of its time.
     """
 
     key: str
@@ -170,7 +170,7 @@ class _Search:
         self.parts: dict[str, ProgramPart] = {}
         # By id, and kept, so that no other thing gets the id.
         self._seen: dict[int, object] = {}
-        # A program may be installed, too.
+        # A program may also be installed.
         self._packages = {"__main__"}
 
     def look_at(self, thing: object, key: str, name: str) -> None:
@@ -299,7 +299,7 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _is_of_library(file: str | None) -> bool:
-    """Tell whether a file is of Python, or of a package that was installed."""
+    """Return whether a file is of Python, or of a package that was installed."""
     if file is None or file.startswith("<frozen"):
         return True
     file = os.path.realpath(file)

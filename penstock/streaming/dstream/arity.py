@@ -64,7 +64,7 @@ def check_arguments(func: Any, what: str, count: int, name: str = "func") -> Non
     try:
         signature = inspect.signature(func)
     except (TypeError, ValueError):
-        return  # A builtin that does not tell, or an object that tells nonsense.
+        return  # A builtin without a signature, or an object whose signature is nonsense.
     try:
         signature.bind(*range(count))
     except TypeError:
@@ -103,7 +103,7 @@ def _argument_count(func: Callable[..., Any], rdds: int) -> int:
     try:
         parameters = inspect.signature(func).parameters.values()
     except ValueError:
-        return rdds  # A builtin that does not tell, such as `print`: it gets the RDD.
+        return rdds  # A builtin without a signature, such as `print`: it gets the RDD.
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = sum(p.default is p.empty for p in positional)
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):

@@ -60,9 +60,9 @@ class ArrowStream:
 
     Its operations work on whole columns, so they take a fraction of the time of Python functions of
     single records. Rows have the columns of the receiver's schema; ``bytes`` and ``str`` are one
-    column ``value``. They are read from the receiver's blocks as they are there; what comes from
-    any other operation (a `map`, a window, a direct stream) is made into batches first, which
-    costs more than is won, unless much follows.
+    column ``value``. They are read from the receiver's blocks as they are; what comes from any
+    other operation (a `map`, a window, a direct stream) is made into batches first, which costs
+    more than is won, unless much follows.
     """
 
     def __init__(self, ssc: StreamingContext, node: DStreamNode) -> None:

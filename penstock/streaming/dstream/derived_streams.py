@@ -52,7 +52,7 @@ def _fused_rdd(
 ) -> RDD[Any] | None:
     """Return the operations on the RDD of `source`, as one function of a partition.
 
-    `in_parts` where no one sees how records are divided: large blocks are cut then.
+    `in_parts` where no one sees how records are divided: then large blocks are cut.
     """
     rdd = source.get_or_compute(time_ms)
     if isinstance(rdd, BlockRDD):
@@ -83,7 +83,7 @@ def _planned(node: DStreamNode) -> tuple[DStreamNode, tuple[NarrowOperation, ...
 def _in_batch(
     operations: Sequence[NarrowOperation], source: DStreamNode, time_ms: int
 ) -> list[NarrowOperation]:
-    """Tell the operations that keep dead letters which batch it is, and where they go."""
+    """Hand the operations that keep dead letters the batch, and where the letters go."""
     letters = source.graph.runtime.letters
     number, name = first_input(source)
     return [
@@ -128,8 +128,8 @@ class ReducedDStream(DStreamNode):
 class TransformedDStream(DStreamNode):
     """The user's function of the batch time and the RDDs of one or more nodes.
 
-    With one parent, a batch without a parent RDD has none here either. With several, a missing
-    RDD becomes an empty one, as long as one is there.
+    With one parent, a batch without a parent RDD has none here either. With several, a missing RDD
+    becomes an empty one, as long as there is one.
     """
 
     def __init__(self, parents: Sequence[DStreamNode], func: TimedFunction) -> None:

@@ -364,7 +364,7 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
         return self
 
     def checkpoint(self: DStream[T], interval: float) -> DStream[T]:
-        """Checkpoint an RDD every `interval` seconds; persists its RDDs, too."""
+        """Checkpoint an RDD every `interval` seconds; also persists its RDDs."""
         self._checkpoint(interval)
         return self
 

@@ -41,8 +41,8 @@ class BatchRuntime:
     Attributes:
         spark_context: The Spark context.
         received_blocks: Which blocks of a stream belong to a batch.
-        input_info: Where inputs tell how many records a batch has.
-        clock: Tells how far wall time and batch time differ.
+        input_info: Where inputs report how many records a batch has.
+        clock: Says how far wall time and batch time differ.
         state_saver: Saves states in the checkpoint directory.
         letters: Where the dead letters of functions go; None: they are not kept.
         partition_bytes: How large the partitions of small blocks may be; 0: one block each.
@@ -199,15 +199,15 @@ class DStreamGraph:
     def take_over(self, zero_ms: int, last_ms: int, first_ms: int, received_ms: int) -> None:
         """Take the place of the graph of another version of the program; `restart` comes next.
 
-        Batches keep their times and received blocks. States that were resumed go on from there;
-        what has no state of that version begins with the first batch that it is needed for, and
-        other inputs with the first one that is new.
+        Batches keep their times and received blocks. States that were resumed go on from that
+        batch; what has no state of that version begins with the first batch that it is needed for,
+        and other inputs with the first one that is new.
 
         Args:
             zero_ms: The zero time.
             last_ms: The last batch that was made.
             first_ms: The first batch that is made, for the first time or again.
-            received_ms: The first batch whose received blocks are there.
+            received_ms: The first batch whose received blocks are kept.
         """
         with self.lock:
             self.zero_ms = zero_ms
@@ -245,7 +245,7 @@ class DStreamGraph:
         for number, time_ms in enumerate(times, start=1):
             try:
                 rdd = node.get_or_compute(time_ms)
-            except Exception as error:  # noqa: BLE001  # an operation that needs it tells its own
+            except Exception as error:  # noqa: BLE001  # an operation that needs it reports its own
                 _log.warning("The state of the batch of %d ms cannot be made: %s", time_ms, error)
                 return
             if rdd is None or content_of(rdd) is not Content.UNKNOWN:
@@ -258,7 +258,7 @@ class DStreamGraph:
                     node.note_checkpoints()
                 elif number % _STEP == 0:
                     rdd._jrdd.count()
-            except Exception as error:  # noqa: BLE001  # an operation that needs it tells its own
+            except Exception as error:  # noqa: BLE001  # an operation that needs it reports its own
                 can_run = False
                 _log.warning("The state of the batch of %d ms cannot be made: %s", time_ms, error)
 
@@ -423,11 +423,11 @@ class DStreamGraph:
         return next((node.refusal for node in self.inputs if node.refusal), "")
 
     def must_be_saved_before(self, time_ms: int) -> bool:
-        """Tell whether a checkpoint must be on the disk before the jobs of that batch run."""
+        """Return whether a checkpoint must be on the disk before the jobs of that batch run."""
         return any(node.must_be_saved_before(time_ms) for node in self.inputs)
 
     def needs_empty_batches(self) -> bool:
-        """Tell whether a batch without received records may matter to another one.
+        """Return whether a batch without received records may matter to another one.
 
         It does to windows and states, which see it; to inputs that are no receivers, which may have
         records then; and to `slice`, as far back as the program has RDDs remembered.
@@ -519,7 +519,7 @@ class SavingJob:
             self.run()
         except Exception:
             if failure is not None:
-                # Mostly both have one cause; the operation's own error is told.
+                # Mostly both have one cause; the operation's own error is reported.
                 self.saver.tell(failure)
             raise
         if failure is not None:

@@ -46,7 +46,7 @@ class JobResult:
         return "".join(traceback.format_exception(self.error))
 
     def info(self) -> OutputOperationInfo:
-        """What listeners are told of it now."""
+        """What listeners get of it now."""
         return OutputOperationInfo(
             Time(self.job.time_ms),
             self.job.output_op_id,
@@ -79,7 +79,7 @@ class JobSet:
         return all(result.end_ms is not None for result in self.results.values())
 
     def info(self) -> BatchInfo:
-        """What listeners are told of it now."""
+        """What listeners get of it now."""
         return BatchInfo(
             Time(self.time_ms),
             self.input_info,

@@ -113,7 +113,7 @@ class DStreamNode(ABC):
         self.storage_level = level
 
     def checkpoint(self, interval_ms: int) -> None:
-        """Checkpoint an RDD of this node every `interval_ms`; its RDDs are persisted, too."""
+        """Checkpoint an RDD of this node every `interval_ms`; its RDDs are also persisted."""
         self.graph.check_not_started(
             "Cannot change checkpoint interval of a DStream after streaming context has started"
         )
@@ -182,7 +182,7 @@ class DStreamNode(ABC):
     # -- one batch -----------------------------------------------------------------------------
 
     def is_time_valid(self, time_ms: int) -> bool:
-        """Tell whether this node has an RDD at that time.
+        """Return whether this node has an RDD at that time.
 
         Raises:
             IllegalStateError: The graph has not started.
@@ -231,7 +231,7 @@ class DStreamNode(ABC):
             return rdd
 
     def _make_earlier(self, time_ms: int) -> None:
-        """Make the RDDs before that time that are not there, the oldest first.
+        """Make the missing RDDs before that time, the oldest first.
 
         Each would ask for the one before it, and so use the stack for as many as there are.
         """
@@ -248,7 +248,7 @@ class DStreamNode(ABC):
             self.get_or_compute(missing_ms)
 
     def _is_used(self, rdd: RDD[Any]) -> bool:
-        """Tell whether an RDD is also that of a later time, or of a node that this is made of."""
+        """Return whether an RDD is also that of a later time, or of a node that this is made of."""
         return any(
             rdd is other for node in (self, *self.dependencies) for other in node.generated.values()
         )
@@ -340,7 +340,7 @@ class DStreamNode(ABC):
                 self.rdd_checkpoints[time_ms] = file
 
     def _due(self) -> dict[int, RDD[Any]]:
-        """Return its RDDs that are to be checkpointed and of which that is not noted."""
+        """Return its RDDs that are to be checkpointed and are not noted as such."""
         if self.checkpoint_ms is None:
             return {}
         return {

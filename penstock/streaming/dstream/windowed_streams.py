@@ -50,7 +50,7 @@ class WindowedDStream(_OverWindow):
     """The records of the parent's RDDs in the last `window_ms`."""
 
     def persist(self, level: StorageLevel) -> None:
-        """Persist the parent's RDDs: those of the windows are unions that share them."""
+        """Persist the parent's RDDs: the windows' are unions that share them."""
         self.parent.persist(level)
 
     def compute(self, time_ms: int) -> RDD[Any] | None:

@@ -1,7 +1,7 @@
 """Operations on Arrow record batches: no Python object per record before the last step.
 
-The records of blocks are taken as they are there; such a batch is valid until the next one is asked
-for. Records of any other RDD become batches first, which costs what Python costs.
+The records of blocks are taken as they are; such a batch is valid until the next one is asked for.
+Records of any other RDD become batches first, which costs what Python costs.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class _SplitBlock:
 class _CountParts:
     """Pairs of what `split` makes of a block and its number.
 
-    Parts of lines are counted as they are there, each with the byte that ends it.
+    Parts of lines are counted as they are, each with the byte that ends it.
     """
 
     split: SplitColumn
@@ -269,7 +269,7 @@ class _CountParts:
 
 
 def _is_split_at_bytes(block: Block, split: SplitColumn) -> bool:
-    """Tell whether a block has lines, whose column is split at a single byte."""
+    """Return whether a block has lines, whose column is split at a single byte."""
     is_lines = block.kind in (BlockKind.LINES, BlockKind.BYTE_LINES)
     return is_lines and len(split.separator.encode()) == 1 and split.column == VALUE
 

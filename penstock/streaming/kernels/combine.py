@@ -255,7 +255,7 @@ else:
     called = ", ".join([*functions, "merge", "create"] if creates else [*functions, "merge"])
     lines += ["    except StopIteration as error:", f"        raise leaked([{called}]) from error"]
     made: dict[str, Any] = {"leaked": leaked_stop_iteration}
-    # Its name is in this folder: who looks for the program's frames leaves it out.
+    # Its name is in this folder: a search for the program's frames leaves it out.
     exec(compile("\n".join(lines), f"{_FOLDER}/<one loop>", "exec"), made)
     loop: Callable[..., Any] = made["loop"]
     return loop

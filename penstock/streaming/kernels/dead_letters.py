@@ -6,8 +6,8 @@ Where nothing fails, `map` runs over chunks of the records in C, as it does with
 
 A Python worker has one log for each operation, opened at the first failure. What a task has for it
 is durable before the task ends: before the batch's output counts as done. A task that cannot write
-it fails. A letter names operation, batch, partition and place in it, so that of several
-computings of a batch, each of which writes what it ran into, `penstock.dead_letters` gives one.
+it fails. A letter names operation, batch, partition and place in it, so that where a batch was
+computed several times, each of which wrote what it ran into, `penstock.dead_letters` gives one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LetterOperation(NarrowOperation):
         made_by: The operation, and where it was called.
         stream: The stream whose records it gets.
         batch_ms: The batch.
-        letters: Where to; None: they are told only.
+        letters: Where to; None: they are only logged.
         stream_name: What the program calls that stream.
     """
 

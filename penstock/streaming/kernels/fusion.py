@@ -130,7 +130,7 @@ def split_inlined(
 
 
 class _EndGuard:
-    """Tells whether a chain of iterators ended because its input did."""
+    """Notes whether a chain of iterators ended because its input did."""
 
     def __init__(self, functions: tuple[Callable[..., Any], ...]) -> None:
         self._functions = functions

@@ -76,8 +76,8 @@ def join(
         left: Pairs.
         right: Pairs; those of a partition are held in memory.
         partitions: Of the result.
-        keeps_left: Whether a key that only `left` has is there, with None.
-        keeps_right: Whether a key that only `right` has is there, with None.
+        keeps_left: Whether the result has a key that only `left` has, with None.
+        keeps_right: Whether the result has a key that only `right` has, with None.
     """
     sections = [grouped(rdd, partitions, is_lenient=True) for rdd in (right, left)]
     are_grouped = (sections[0].is_grouped, sections[1].is_grouped)

@@ -34,7 +34,7 @@ Section = Iterator[Any]
 
 
 def is_placed(rdd: RDD[Any], partitions: int, place: Place = portable_hash) -> bool:
-    """Tell whether pairs are where `place_by_key` would put them."""
+    """Return whether pairs are where `place_by_key` would put them."""
     return rdd.partitioner == Partitioner(partitions, place)
 
 
@@ -50,7 +50,7 @@ def over_sections(
     Args:
         context: The Spark context.
         sections: The RDDs of each section; every one is placed in `partitions` by `place`, and
-            one of them at least is there.
+            there is at least one.
         partitions: Number of partitions.
         func: Takes the sections, which it reads one after the other; keys stay where they are, and
             it makes nothing of sections without records.
@@ -87,7 +87,7 @@ def over_sections(
 
 
 class _OverSections:
-    """Tells the sections of a partition by the marks between them."""
+    """Finds the sections of a partition by the marks between them."""
 
     def __init__(
         self, func: Callable[[list[Section]], Iterable[Any]], count: int, partitions: int

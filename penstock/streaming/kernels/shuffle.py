@@ -48,15 +48,15 @@ def stretches(records: Iterable[Any]) -> Iterator[Iterator[Any]]:
 
 
 def is_beyond(memory_mb: float) -> bool:
-    """Tell whether this process uses more memory than that."""
+    """Return whether this process uses more memory than that."""
     return used_memory_mb() > memory_mb
 
 
 def used_memory_mb() -> float:
     """Return the memory that this process has for itself, in MiB.
 
-    PySpark's own figure has all that is mapped, so a receiver's memory, of which a worker that has
-    read enough blocks has mapped all, too.
+    PySpark's own figure has all that is mapped, so also a receiver's memory, all of which is mapped
+    by a worker that has read enough blocks.
     """
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:

@@ -63,7 +63,7 @@ class SparkExecutors:
         self._decommission = decommission
 
     def is_able(self) -> bool:
-        """Tell whether the cluster manager gives and takes executors; a local one does not."""
+        """Return whether the cluster manager gives and takes executors; a local one does not."""
         gateway: Any = self._sc._gateway
         interface = "org.apache.spark.ExecutorAllocationClient"
         return bool(is_instance_of(gateway, self._backend(), interface))
@@ -113,8 +113,8 @@ class ExecutorAllocationManager(StreamingListener):
     came, and one less when all executors hold receivers and one is to go.
 
     Threads: `onBatchCompleted` is called by the listener bus; ``penstock-executor-allocation``
-    decides. `_lock` guards the sums. A cluster that fails to answer is told in the log, and asked
-    again after the next interval.
+    decides. `_lock` guards the sums. A cluster that fails to answer is logged, and asked again
+    after the next interval.
 
     Args:
         client: The cluster.

@@ -10,7 +10,7 @@ One thread does two kinds of work, so nothing of the graph happens twice at a ti
 With a checkpoint directory the graph and the progress are written after both. Blocks then go only
 once a checkpoint that does not need them is on the disk.
 
-After a recovery the batches come first that were not complete, then those of the time since. Of
+After a recovery the batches that were not complete come first, then those of the time since. Of
 these, one that has no records is passed over where nothing needs it.
 
 No batch is made before its time has come (I14), and while too many wait none is made at all: the
@@ -60,14 +60,14 @@ class JobGenerator:
         scheduler: Runs the jobs.
         runtime: What the graph needs to make RDDs.
         settings: The settings: whether old RDDs and blocks are let go; and how long an allocation
-            may fail before `on_error` is told. It is tried again all the time, and the batches
+            may fail before `on_error` is called. It is tried again all the time, and the batches
             after it wait.
         on_error: Notified of errors that cost a batch.
         checkpointer: Keeps graph and progress; None without a checkpoint directory.
         recovered: How far an earlier run was, whose batches this one goes on with; None at a first
             start.
-        makes_empty: Tells whether, of the batches of the time when the program did not run, those
-            without records are made, too.
+        makes_empty: Says whether, of the batches of the time when the program did not run, those
+            without records are also made.
         after_ms: The last batch of another version of the program, whose batches this one does not
             go on with; -1 without one.
 
@@ -195,8 +195,8 @@ class JobGenerator:
     def finish(self, timeout_s: float) -> bool:
         """Wait for the batch that takes what no batch has yet, then make no more.
 
-        It comes at its time, as Spark's does: a batch with a time to come would take that time
-        from what is received by then. With nothing left to take it returns at once.
+        It comes at its time, as Spark's does: a batch with a time to come would take that time from
+        what is received until it. With nothing left to take it returns at once.
 
         Returns:
             False when the time was over before every batch that had come was made.
@@ -221,7 +221,7 @@ class JobGenerator:
             return wait_for(self._changed, holds, timeout_s)
 
     def unseen(self) -> bool:
-        """Tell whether an output with a longer slide has not seen the last batches yet."""
+        """Return whether an output with a longer slide has not seen the last batches yet."""
         last_ms = self._last_ms
         return last_ms is not None and self._graph.last_time_needed(last_ms) > last_ms
 
@@ -239,7 +239,7 @@ class JobGenerator:
             self._checkpointer.flush(timeout_s)
 
     def note_complete(self) -> None:
-        """Tell the ledger which batches were processed, as every output has seen them."""
+        """Mark batches in the ledger as processed that every output has seen."""
         if self._graph.zero_ms is None:
             return
         blocks = self._runtime.received_blocks
@@ -263,7 +263,7 @@ class JobGenerator:
             _log.warning("The job generator has not ended after %.1f s", timeout_s)
 
     def is_current_thread(self) -> bool:
-        """Tell whether the caller is a function that runs while a batch is made."""
+        """Return whether the caller is a function that runs while a batch is made."""
         return self._loop.is_current_thread()
 
     # -- what is to be done ----------------------------------------------------------------------
@@ -430,7 +430,7 @@ class JobGenerator:
         self._graph.clear_metadata(time_ms, self._unpersist)
         remember_ms = self._graph.input_remember_ms()
         threshold_ms = time_ms - remember_ms
-        # An RDD of the threshold itself may be made once more, by `slice`, and is told of again.
+        # An RDD of the threshold itself may be made once more, by `slice`, and is reported again.
         self._runtime.input_info.cleanup(threshold_ms + 1)
         if self._unpersist and remember_ms <= self._graph.batch_ms:
             # No later batch reads these blocks: their memory is worth more to the next ones.
@@ -440,7 +440,7 @@ class JobGenerator:
         if self._checkpointer is None:
             self._release(threshold_ms)
             return
-        # What this checkpoint refers to decides, not what is there by the time it is written.
+        # What this checkpoint refers to decides, not what exists by the time it is written.
         assert self._last_ms is not None
         pending = self._pending_times()
         self._graph.note_checkpoints(min(pending, default=self._last_ms + self._graph.batch_ms))

@@ -1,4 +1,4 @@
-"""Runs the jobs of batches, and tells how they went.
+"""Runs the jobs of batches, and reports how they went.
 
 `spark.streaming.concurrentJobs` threads take jobs from one queue, in the order of the batches and
 of the output operations. With one thread (the default) batches run one after the other. A failed
@@ -8,8 +8,8 @@ A batch is complete when all its jobs have ended, well or not. What may be clear
 `_complete_until_ms`, the last batch before the first that is not complete. So a batch that
 overtakes another never clears what that one still needs.
 
-A batch that a stop or the end of Spark cut short is *given up*: it is never complete, listeners
-are not told that it is, and a restarted driver runs it again.
+A batch that a stop or the end of Spark cut short is *given up*: it is never complete, listeners do
+not hear that it is, and a restarted driver runs it again.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class JobScheduler:
     # -- batches -------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Tell whether fewer than `_MAX_WAITING` batches wait; the backlog is bounded by that."""
+        """Return whether fewer than `_MAX_WAITING` batches wait; the backlog is bounded by that."""
         with self._changed:
             return self._waiting() < _MAX_WAITING
 
@@ -188,9 +188,9 @@ class JobScheduler:
             return sorted({*self._sets, *self._given_up, *self._failed_ms})
 
     def complete_among(self, times_ms: Iterable[int]) -> set[int]:
-        """Return those of the times up to which batches were submitted and which are complete.
+        """Return the times, up to the last batch submitted, whose batches are complete.
 
-        A batch with a failed job is among them once a later one is complete, too.
+        A batch with a failed job is among them once a later one is also complete.
         """
         with self._changed:
             last_ms = self._last_submitted_ms
@@ -205,7 +205,7 @@ class JobScheduler:
             self._failed_ms = {ms for ms in self._failed_ms if ms >= time_ms}
 
     def is_job_thread(self) -> bool:
-        """Tell whether the caller is an output operation."""
+        """Return whether the caller is an output operation."""
         return threading.current_thread() in self._threads
 
     def wait_until_idle(self, timeout_s: float) -> bool:
@@ -236,9 +236,9 @@ class JobScheduler:
             self._next_warning = _WARN_AT
 
     def _advance_complete(self) -> None:
-        """Tell the time up to which all batches are complete, if that is later than before.
+        """Report the time up to which all batches are complete, if that is later than before.
 
-        It is told under the lock, so that anyone who sees the scheduler idle may rely on it.
+        It is called under the lock, so that anyone who sees the scheduler idle may rely on it.
         """
         incomplete = {*self._sets, *self._given_up}
         if incomplete:
@@ -312,7 +312,7 @@ class JobScheduler:
             self._changed.notify_all()
 
     def _report(self, job: Job, error: BaseException) -> None:
-        """Tell of a failed job, before its batch is complete."""
+        """Report a failed job, before its batch is complete."""
         if _is_given_up(error):
             _log.warning("%s", error)
             return
@@ -324,7 +324,7 @@ class JobScheduler:
             return
         failure = _as_failure(job, error)
         if self.scope.why_ended():
-            # With hundreds of lines of Java; who is told of it says what they come of.
+            # With hundreds of lines of Java; `_on_error` says where they come from.
             _log.info("Spark's end interrupted the batch of %d ms", job.time_ms, exc_info=error)
             self._on_error(failure)
             return
@@ -368,8 +368,8 @@ class JobScheduler:
     def stop(self, timeout_s: float) -> None:
         """Let no more jobs begin; those that run may take `timeout_s`, then they are cancelled.
 
-        Batches of which something was not run are given up. May be called from an output
-        operation, and again.
+        Batches that were not run in full are given up. May be called from an output operation, and
+        again.
         """
         with self._changed:
             self._stopping = True
@@ -418,7 +418,7 @@ class JobScheduler:
 
 
 def _is_given_up(error: BaseException) -> bool:
-    """Tell whether a job has ended because of a stop, before its operation began."""
+    """Return whether a job has ended because of a stop, before its operation began."""
     return isinstance(error, StateSavingError) and error.is_given_up
 
 

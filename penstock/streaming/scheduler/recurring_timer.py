@@ -53,7 +53,7 @@ class RecurringTimer:
         """Return the first time after now that is a multiple of the period from `origin_ms` on.
 
         Args:
-            origin_ms: See there.
+            origin_ms: See above.
             after_ms: It is also after this time, which is later than now where wall time was set
                 back.
         """

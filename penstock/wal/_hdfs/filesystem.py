@@ -297,7 +297,7 @@ class HdfsFileSystem:
         return "" if done else "its DataNodes are still at it"
 
     def answers(self) -> bool:
-        """Tell whether the NameNode answers."""
+        """Return whether the NameNode answers."""
         try:
             limit_s = min(_ANSWER_S, self.patience_s)
             self._call_once("/", lambda: self._client.get_file_info("/"), limit_s)
@@ -345,7 +345,7 @@ class HdfsFileSystem:
                 raise
 
     def _is_the_same(self, path: str, before: Any) -> bool:
-        """Tell whether a path has the file of which this was known."""
+        """Return whether a path has the file of which this was known."""
         try:
             now = self.call(path, lambda: self._client.get_file_info(path))
         except FileNotFoundError:

@@ -418,7 +418,7 @@ class ObjectFileSystem:
                 return found
 
     def answers(self, path: str) -> bool:
-        """Tell whether the store answers, asked once."""
+        """Return whether the store answers, asked once."""
         try:
             next(self.client.keys(key_of(os.path.dirname(path))), None)
         except OSError:
@@ -736,7 +736,7 @@ os.register_at_fork(after_in_child=_file_systems.renew_lock)
 
 
 def has_used_objects() -> bool:
-    """Tell whether this process has used object storage, so that those it forks cannot."""
+    """Return whether this process has used object storage, so that those it forks cannot."""
     return _file_systems.is_in_use
 
 

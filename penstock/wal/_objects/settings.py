@@ -40,7 +40,7 @@ STORAGE_VARIABLES = {
 
 
 def is_storage_setting(key: str) -> bool:
-    """Tell whether a key is one of these settings, or one that is misspelled."""
+    """Return whether a key is one of these settings, or one that is misspelled."""
     return key.startswith(_PREFIX)
 
 

@@ -252,7 +252,7 @@ class SegmentReader:
                 return
 
     def _is_there_now(self, file: ReadFile, position: int, sequence: int) -> bool:
-        """Tell whether a bad place is a good record by now.
+        """Return whether a bad place is a good record by now.
 
         What was read before may be older than what it was judged by: a living writer appends.
         """
@@ -261,7 +261,7 @@ class SegmentReader:
         return is_its_header and self._valid_record(file, position, view) > 0
 
     def _was_cut(self, file: ReadFile, position: int, reason: str, kind: int) -> bool:
-        """Tell whether a torn tail is what somebody left who cut the file.
+        """Return whether a torn tail is what somebody left who cut the file.
 
         No crash leaves that where the file had its full length before: a record is within it as
         a whole. Of an end record that is cut off no record is missed.
@@ -407,7 +407,7 @@ class SegmentReader:
         return highest
 
     def _is_unwritten(self, file: ReadFile, position: int) -> bool:
-        """Tell whether nothing of this segment is there, as far as that can be seen."""
+        """Return whether nothing of this segment is there, as far as that can be seen."""
         if not self.header.recycled:
             return self._is_zero(file, position)
         # What is there may be older than this segment; only a header of its own proves a write.

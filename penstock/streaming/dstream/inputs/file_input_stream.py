@@ -57,7 +57,7 @@ _MS_NS = 1_000_000
 
 
 def is_visible(path: str) -> bool:
-    """Tell whether the name of a file does not begin with a dot or an underscore.
+    """Return whether the name of a file does not begin with a dot or an underscore.
 
     Spark looks at the dot only, and fails a batch with an underscore: Hadoop's input formats read
     neither.
@@ -152,7 +152,7 @@ class FileInputDStream(InputDStream):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         if self._oldest_ms >= self._highest_oldest_ms:
-            # Only while the clock is behind does it tell which files are new.
+            # Only while the clock is behind does this say which files are new.
             state["_seen"] = None
         return state
 
@@ -173,7 +173,7 @@ class FileInputDStream(InputDStream):
         }
 
     def _select(self, time_ms: int) -> tuple[str, ...]:
-        """Find the files of a batch, remember them, and tell the listeners."""
+        """Find the files of a batch, remember them, and report them to the listeners."""
         begin_s = time.monotonic()
         now_ms = self.graph.runtime.clock.time_ms()
         reached_ms = min(time_ms, now_ms)
@@ -215,7 +215,7 @@ class FileInputDStream(InputDStream):
         files = tuple(path for _, path in found)
         self._selected[time_ms] = files
         self._recent.update((path, (modified_ms, time_ms)) for modified_ms, path in found)
-        # What the files hold is known only once they are read; Spark tells 0 records, too.
+        # What the files hold is known only once they are read; Spark also reports 0 records.
         metadata = {"files": list(files), "Description": "\n".join(files)}
         info = BatchInput(self.stream_id, 0, metadata)
         self.graph.runtime.input_info.report_info(time_ms, info)
@@ -316,7 +316,7 @@ class FileInputDStream(InputDStream):
         self._is_seen_whole = self._is_seen_whole and not is_missing
 
     def _is_readable(self, path: str) -> bool:
-        """Tell whether Hadoop can read a path with these signs; say so once when it cannot."""
+        """Return whether Hadoop can read a path with these signs; say so once when it cannot."""
         if not set(_split(path)[1]) & {",", ":"}:
             return True
         if path not in self._refused:

@@ -34,11 +34,11 @@ class InputDStream(DStream[T_co]):
         Seconds(ssc).map(...).pprint()
 
     All three are called on the driver. With a checkpoint directory the object is a part of each
-    checkpoint, with its attributes: what cannot be pickled belongs into `start`, and out of
-    `__getstate__`. A driver that is started again has it as it was after the last batch of which
-    the checkpoint tells. It asks again, the oldest first, for batches that were not complete, and
-    for those before them from which its windows and states are made. So let what a batch has
-    follow from its time, as here, or keep it by time in an attribute: then these are exact, too.
+    checkpoint, with its attributes: what cannot be pickled belongs in `start`, and out of
+    `__getstate__`. A restarted driver has it as it was after the last batch of the checkpoint. It
+    asks again, the oldest first, for batches that were not complete, and for those before them from
+    which its windows and states are made. So let what a batch has follow from its time, as here, or
+    keep it by time in an attribute: then these are also exact.
 
     Args:
         ssc: The context.

@@ -52,8 +52,8 @@ class InputOperations(ABC):
     A file stream takes each file that appears in a folder while the context runs, in the batch in
     which it was last modified. Files must appear whole: write them elsewhere on the same file
     system, then rename them into the folder. Files whose names begin with a dot or an underscore
-    are left out, and so are folders within it. The folder must be there, with the same files, on
-    every host that runs tasks; it may be a glob that stands for several folders.
+    are left out, and so are folders within it. The folder must exist, with the same files, on every
+    host that runs tasks; it may be a glob that stands for several folders.
     """
 
     _sc: SparkContext
@@ -141,10 +141,10 @@ class InputOperations(ABC):
     def deadLetters(self) -> DStream[StoredLetter]:
         """Return the dead letters that come while the program runs, for it to store elsewhere.
 
-        Each record is a `penstock.dead_letters.StoredLetter`. A batch has what was written since
-        the one before, of receivers and of functions of streams, but for those of this stream; at
-        most 10,000 letters or 16 MiB of them, the others come next. With checkpoints the stream
-        goes on where it was; else it begins with the first batch.
+        Each record is a `penstock.dead_letters.StoredLetter`. A batch has what receivers and
+        functions of streams, except this one's, wrote since the one before; at most 10,000 letters
+        or 16 MiB of them, the others come next. With checkpoints the stream goes on where it was;
+        else it begins with the first batch.
 
         A letter comes once, and again where it was written again (docs/dead-letters.md): then
         `letter.origin`, or its position, is the same. The driver reads them, so on a cluster they
@@ -205,7 +205,7 @@ class InputOperations(ABC):
         return self.receiverStream(RawSocketReceiver(hostname, port, storageLevel, limit))
 
     def _settings_of(self, keys: tuple[str, ...]) -> Settings:
-        """Return settings of which only those of `keys` are read; `start` checks all."""
+        """Return settings that are only read for `keys`; `start` checks all."""
         return read_settings(self._sc, keys.__contains__)
 
 
@@ -286,9 +286,9 @@ class RateOperations(ABC):
     ) -> RateGroup:
         """Let streams share one total rate; may be called at any time.
 
-        The driver divides the total again, several times a second, by what each receiver uses: who
-        has nothing to receive leaves its share to those who wait. The shares in force never add up
-        to more than the total. Other limits of a stream hold beside its share.
+        The driver divides the total again, several times a second, by what each receiver uses: one
+        that has nothing to receive leaves its share to those that wait. The shares in force never
+        add up to more than the total. Other limits of a stream hold beside its share.
 
         Args:
             rate: The total, such as ``"300000/second"``; a number counts records per second.

@@ -159,7 +159,7 @@ class QueueInputDStream(InputDStream):
 
 
 def _known_if_empty(rdd: RDD[Any] | None) -> RDD[Any] | None:
-    """Return an RDD, or one of which is known that it has no partitions."""
+    """Return an RDD, or one that is known to have no partitions."""
     if rdd is None or rdd.getNumPartitions():
         return rdd
     return no_partitions(rdd.context)

@@ -146,7 +146,7 @@ class ReceiverDStream(RatedDStream[T_co]):
                 `penstock.streaming.KeyedState`: what it keeps by key, exact over all crashes as the
                 epochs are. Each task reads all blocks, and takes its rows.
             on_timer: Is called as ``on_timer(expired, state, timers)`` with `ExpiredTimers`, and
-                may return what goes to the sink, too. The function is then called with a third
+                may also return what goes to the sink. The function is then called with a third
                 argument, `Timers`, in which both register timers. Needs `key_by`.
             watermark: Which column has event times, and how late a record may be. Needs `key_by`.
             deliver: ``durable``: the function is called with blocks that are in both logs.
@@ -237,7 +237,7 @@ class SplitDStream(DStream[T_co]):
     def scale(self, numReceivers: int) -> None:
         """Have another number of receivers, while the context runs.
 
-        Returns when that is in the driver's log, so that it holds after a crash, too. Splits are
+        Returns when that is in the driver's log, so that it also holds after a crash. Splits are
         then divided evenly with as few moves as possible: receivers that gain or lose any are
         stopped, store what they have, and start with the positions of theirs. The others go on.
 

@@ -71,7 +71,7 @@ def save_copy(rdd: RDD[Any], key: EncryptionKey | None = None) -> RDDFile:
         rdd: The RDD.
         key: The key to encrypt them with; None: they are saved in clear.
     """
-    # A copy: an RDD of which a job has run is not checkpointed any more.
+    # A copy: an RDD that a job has run on is not checkpointed any more.
     if key is None:
         copy: RDD[Any] = rdd.mapPartitions(_itself, preservesPartitioning=True)
     else:
@@ -106,7 +106,7 @@ def save_marked(rdd: RDD[Any]) -> None:
     try:
         marked.checkpointData().get().checkpoint()
     except BaseException:
-        with contextlib.suppress(Exception):  # the error of the job is the one to tell
+        with contextlib.suppress(Exception):  # the error of the job is the one to report
             SparkRDDFiles(context).remove(path)
         raise
 
@@ -116,7 +116,7 @@ def _itself(records: Any) -> Any:
 
 
 def remove_unfinished_output(spark_context: SparkContext, path: str) -> bool:
-    """Remove a folder of saved records that a job left unfinished; tell whether it was one."""
+    """Remove a folder of saved records that a job left unfinished; return whether it was one."""
     java: Any = spark_context._jvm
     target = java.org.apache.hadoop.fs.Path(path)
     files = target.getFileSystem(spark_context._jsc.hadoopConfiguration())

@@ -42,7 +42,7 @@ class StateSaver:
     Args:
         on_error: Notified once when that lasts for `patience_s`, and again after the next time that
             states could be saved.
-        patience_s: See there.
+        patience_s: See `on_error`.
         clock: Measures it.
     """
 
@@ -108,7 +108,7 @@ class StateSaver:
             raise StateSavingError(time_ms, _CANCELLED, "")
 
     def tell(self, failure: Exception) -> None:
-        """Log why a state could not be saved, which each batch may tell again."""
+        """Log why a state could not be saved, which may happen in each batch."""
         seen = as_user_sees_it(failure)
         what = seen.what if isinstance(seen, FailedTaskError) else typed_text(seen)
         self._limited_log.log(f"A state could not be saved: {what}")
@@ -168,7 +168,7 @@ _TEXTS = re.compile(
 """Recognised by their text: nothing else of a Java error reaches Python."""
 
 _OUT_OF_REACH = re.compile(
-    # The NameNode: as Hadoop's client tells that a call did not reach it, or had no answer.
+    # The NameNode: as Hadoop's client says that a call did not reach it, or had no answer.
     r"failed on connection exception|failed on socket timeout exception|No Route to Host from"
     r"|End of File Exception between local host|Failed on local exception"
     # It starts, or is the standby.
@@ -179,7 +179,7 @@ _OUT_OF_REACH = re.compile(
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Tell whether an error, or one that it comes of, says that a disk or a quota is full."""
+    """Return whether an error, or one that it comes of, says that a disk or a quota is full."""
     return any(
         (isinstance(found, OSError) and found.errno in _NUMBERS)
         or _TEXTS.search(text_of(found)) is not None
@@ -188,7 +188,7 @@ def is_full_disk(error: BaseException) -> bool:
 
 
 def is_out_of_reach(error: BaseException) -> bool:
-    """Tell whether it says that nodes of HDFS do not answer, which may pass."""
+    """Return whether it says that nodes of HDFS do not answer, which may pass."""
     return any(_OUT_OF_REACH.search(text_of(found)) is not None for found in _chain(error))
 
 

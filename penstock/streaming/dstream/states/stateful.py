@@ -105,7 +105,7 @@ class StatefulDStream(DStreamNode):
         return (time_ms, *self.given()) if file is None else (time_ms, self.form, file)
 
     def resume(self, entries: RDD[Any], time_ms: int) -> None:
-        """Have these entries after one of its times, and go on from there; runs a Spark job.
+        """Have these entries after one of its times, and go on from it; runs a Spark job.
 
         Raises:
             Py4JJavaError: They cannot be read.
