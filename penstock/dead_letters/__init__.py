@@ -1,4 +1,4 @@
-"""Dead letters: the records that fit nowhere, kept where somebody finds them.
+"""Dead letters: the records that fit nowhere, kept where they can be found.
 
 What must hold
 --------------
@@ -6,23 +6,23 @@ What must hold
 - A record that a receiver discards is in the log of dead letters, by the sync policy of its blocks,
   before anything that was stored behind it is acknowledged, and before the position that it came
   with is. While it cannot be written nothing is acknowledged: the source keeps it.
-- It is there at least once. A receiver that is killed between the log and the acknowledgement is
-  given the record again by its source, and discards it again.
-- What waits to be written is bounded: who discards waits, as who stores does.
+- It is in the log at least once. A receiver that is killed between the log and the acknowledgement
+  is given the record again by its source, and discards it again.
+- What waits to be written is bounded: a receiver that discards waits, as one that stores does.
 - A program that discards nothing opens no log, and pays for one comparison a block.
 - A record for which a function of a stream fails is in a log before its task ends. Each computing
-  of a batch may write it; those who read give it once, by its `origin`.
+  of a batch may write it; readers give it once, by its `origin`.
 - A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
-  took until then stored, or is paused until somebody resumes it.
-- A letter that somebody sends through again is a record of its stream once, or it is told that
-  no one knows: see `_sent`.
-- Size and age are bounded for each stream of a program, by who writes letters of that stream. What
-  goes because of that is told. What a program wrote stays whose name no later start has (one
-  without a checkpoint directory and a log folder, below a folder that programs share), and so does
-  a log on HDFS that no one has closed: it is known of neither whether somebody still needs them.
-- Nothing here unpickles a record: who reads dead letters gets their bytes. What a receiver cannot
-  unpickle is kept as its pickle. (A receiver that is told to store letters again unpickles them, as
-  the tasks of batches do with what it stored.)
+  took until then stored, or is paused until a person resumes it.
+- A letter that is sent through again is a record of its stream once, or shown as perhaps being one:
+  see `_sent`.
+- Size and age are bounded for each stream of a program, by the writers of its letters. What goes
+  because of that is logged. What a program wrote stays if no later start has its name (one without
+  a checkpoint directory and a log folder, below a folder that programs share), and so does a log on
+  HDFS that no one has closed: of neither is it known whether they are still needed.
+- Nothing here unpickles a record: a reader of dead letters gets their bytes. What a receiver cannot
+  unpickle is kept as its pickle. (A receiver that is asked to store letters again unpickles them,
+  as the tasks of batches do with what it stored.)
 
 Layout
 ------
@@ -35,13 +35,13 @@ blocks, or where `spark.penstock.deadLetters.dir` says::
     deadLetters/<stream>-<attempt>/segment-….log     what was discarded
     deadLetters/sent-<stream>/segment-….log          what of it was sent through again
 
-Below a folder that other programs may have been given, too, each program has one of its own, which
+Below a folder that other programs may also have been given, each program has one of its own, which
 `penstock.host.preparation` names; nothing that it keeps, counts or removes goes beyond that::
 
     <dir>/<program>/<stream>-<attempt>/segment-….log
 
-Each record of the log, of kind 1, is one `DeadLetter` in MessagePack. A log is encrypted where
-those of the blocks are, with a cipher of its own.
+Each record of the log, of kind 1, is one `DeadLetter` in MessagePack. A log is encrypted where the
+blocks' logs are, with a cipher of its own.
 
 The life of a dead letter
 -------------------------

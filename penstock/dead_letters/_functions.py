@@ -25,17 +25,17 @@ class FunctionLetters:
     """Keeps the records for which one function raises. Used by one thread.
 
     What was added before `write` is on the disk, by the sync policy of the blocks, when that
-    returns. Who computes the records again writes the letters again, under the same
+    returns. Computing the records again writes the letters again, under the same
     `DeadLetter.origin`, and readers give one. The log is opened at the first letter.
 
     Args:
-        place: Where to, but for what each log has of its own; None: they are told only.
+        place: Where to, but for what each log has of its own; None: they are only logged.
         name: Names the function in origins; no other of the program has it.
         stream: The stream, in messages.
         function: The function, in messages.
 
     Attributes:
-        count: How many were added; who wants those of an epoch sets it back.
+        count: How many were added; set back to count those of an epoch.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FunctionLetters:
     def add(
         self, record: Any, error: BaseException, where: str, batch_ms: int | None = None
     ) -> None:
-        """Tell of a record, and keep it until `write`.
+        """Log a record, and keep it until `write`.
 
         Args:
             record: The record.
@@ -88,7 +88,7 @@ class FunctionLetters:
         """Write what was added.
 
         Raises:
-            WalError: It cannot be written, and is forgotten: who computes it again adds it again.
+            WalError: It cannot be written, and is forgotten: computing it again adds it again.
         """
         if self._writer is None or self._place is None or not self._writer.has_waiting:
             return

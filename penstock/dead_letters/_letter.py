@@ -145,7 +145,7 @@ def bytes_of(record: Any) -> tuple[Form, bytes]:
             return Form.TEXT, record.encode()
         except UnicodeEncodeError:
             return Form.PICKLE, pickle.dumps(record)
-    # Not at the top: who reads dead letters needs none of PySpark.
+    # Not at the top: reading dead letters needs none of PySpark.
     from pyspark import cloudpickle
 
     try:
@@ -153,9 +153,9 @@ def bytes_of(record: Any) -> tuple[Form, bytes]:
         if _is_same(json.loads(text), record):
             return Form.JSON, text.encode()
     except MemoryError:
-        # It says nothing of the record, of which less would be kept.
+        # It says nothing of the record, and less of that would be kept.
         raise
-    except Exception:  # noqa: BLE001 - an object may raise what it likes; it is pickled then
+    except Exception:  # noqa: BLE001 - an object may raise what it likes; then it is pickled
         pass
     try:
         # With what only the program defines: the reader is another process.

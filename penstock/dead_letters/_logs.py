@@ -60,7 +60,7 @@ def program_of(root: str) -> str:
 def program_folders(fs: FileSystem, path: str) -> list[tuple[str, str]]:
     """Return the folders of dead letters that a folder stands for, each with its program's name.
 
-    That is empty where they are those of anyone who has the folder above.
+    The name is empty where they belong to anyone who has the folder above.
 
     Args:
         fs: Where it is.

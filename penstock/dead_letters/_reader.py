@@ -58,7 +58,7 @@ class StoredLetter:
             a stream's function stream and origin, the same in each log that has it.
         letter: What was kept.
         log: The name of its log.
-        number: Its number there.
+        number: Its number in that log.
         program: Whose it is, below a folder of several programs; else empty.
     """
 
@@ -77,7 +77,7 @@ def stored_letter(
     Args:
         letter: The letter.
         log: The name of the log.
-        number: Its number there.
+        number: Its number in that log.
         program: See `StoredLetter`.
         digest: Its `origin_digest`, if it has an origin.
     """
@@ -96,9 +96,9 @@ def letters(
     """Yield the dead letters in a folder: by stream, attempt by attempt, as they were discarded.
 
     They may be read while the program runs; on HDFS without the segment that is being written,
-    which is told in the log. What is removed meanwhile, being too much or too old, is left out.
-    A record that a stream's function failed for more than once, as its batch was computed again,
-    comes once. Of a folder that programs share, those of each program come one after the other.
+    which is logged. What is removed meanwhile, being too much or too old, is left out. A record
+    that a stream's function failed for more than once, as its batch was computed again, comes once.
+    Where programs share a folder, the letters come program by program.
 
     Args:
         folder: A checkpoint directory or log folder, the folder ``deadLetters`` in it, or that of
@@ -159,7 +159,7 @@ def _letters_of_program(
 
 
 def letters_of_log(place: DeadLetterPlace, name: str) -> Iterator[tuple[int, DeadLetter]]:
-    """Yield the letters of one log in a place, each with its number; nothing if it is not there.
+    """Yield the letters of one log in a place, each with its number; nothing if there is none.
 
     Those that are damaged are left out.
 

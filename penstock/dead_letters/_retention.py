@@ -24,10 +24,9 @@ from penstock.wal import (
 _TOLD_EVERY_MS = 60_000
 """Shortest time between two lines about removed letters; those between are summed up."""
 _LOOKS = 8
-"""Of as many short logs as there are, about so many look at all of them. So what that costs one of
-them does not grow with their number, and by as little as an eighth there may be too many. One in
-so many of the others looks at so many, and at all if half of these are too old: fewer come than
-came once."""
+"""Of all short logs, about this many look at all of them. So what that costs one of them does not
+grow with their number, and by as little as an eighth there may be too many. One in this many of the
+others looks at this many, and at all if half of them are too old: fewer come than came once."""
 
 
 class _Other(NamedTuple):
@@ -62,7 +61,7 @@ class Retention:
         max_bytes: Of all its logs.
         max_age_s: How long after its beginning a segment goes.
         now_ms: Wall time.
-        tell: Told what was removed.
+        tell: Notified of what was removed.
         is_one_of_many: The log is one of many that are short, such as one for each worker.
     """
 
@@ -96,7 +95,7 @@ class Retention:
     def apply(self, log: LogWriter) -> None:
         """Remove what is too much or too old, if a segment was begun since the last time.
 
-        What cannot be looked at or removed is told, keeps nothing else, and is tried again with
+        What cannot be looked at or removed is reported, keeps nothing else, and is tried again with
         the next segment.
         """
         begun = log.statistics().segments_created
@@ -113,7 +112,7 @@ class Retention:
             self.tell_rest()
 
     def tell_rest(self) -> None:
-        """Tell what was removed, and what could not be, and was not told yet."""
+        """Report what was removed, and what could not be, and was not reported yet."""
         untold, self._untold = self._untold, {}
         failed, self._failed = self._failed, None
         if untold or failed is not None:
@@ -143,7 +142,7 @@ class Retention:
         try:
             found = self._look_at(os.path.join(self._root, name), None, now_ms)
         except (WalError, OSError):
-            return False  # Who looks at all tells of it.
+            return False  # The look at all of them reports it.
         return found is not None and found.created_ms < self._oldest_ms(now_ms)
 
     def _oldest_ms(self, now_ms: int) -> int:

@@ -4,7 +4,7 @@ What must hold:
 
 - *Never twice by itself.* A letter is noted as being sent, durably, before its record is stored,
   and as sent once that is durable, or as not sent after all. Where there is only the first note, a
-  crash came between: then no one knows, and only who asks for it again has it again.
+  crash came between: then no one knows, and it comes again only when asked for.
 - A letter of a stream's function may be in several logs, as its batch was computed again: what was
   sent is known by its origin, in whichever of them it is found, and also when all of them went and
   the batch is computed once more: for as long as letters are kept (`DeadLetterPlace.max_age_s`).
@@ -40,7 +40,7 @@ from penstock.wal import (
 )
 
 LetterName = tuple[str, int]
-"""Names a letter among all: the folder of its log, and its number there."""
+"""Names a letter among all: the folder of its log, and its number in it."""
 SentKey = tuple[str, int | bytes]
 """What is known as sent: such a name, or a program's and the `origin_digest` of its letter."""
 
@@ -53,7 +53,7 @@ class SentState(enum.Enum):
     """How far a letter came."""
 
     UNKNOWN = 1
-    """Its record may have been stored: who stored it was killed."""
+    """Its record may have been stored: its receiver was killed at that."""
     SENT = 2
     NOT_SENT = 3
     """Its record was not stored after all, which is as if nothing had been noted."""
@@ -216,8 +216,8 @@ def sent_states(
     Args:
         folder: As for `letters`.
         encryption: The key, where logs are encrypted.
-        on_damage: Notified of each place that cannot be read; what was noted there is not known
-        then.
+        on_damage: Notified of each place that cannot be read; then what was noted there is not
+            known.
 
     Raises:
         OSError, WalError: It cannot be read; a damaged place only without `on_damage`.

@@ -98,7 +98,7 @@ class DeadLetterPlace:
 class DeadLetterWriter:
     """Keeps what one attempt discards. Usable from many threads.
 
-    `_changed` guards what waits; no I/O happens under it. `_writing` is held by who writes, and
+    `_changed` guards what waits; no I/O happens under it. `_writing` is held while writing, and
     guards the log.
 
     Args:
@@ -161,7 +161,7 @@ class DeadLetterWriter:
             position: What it was stored with, encoded.
             batch_ms: See `DeadLetter`.
             origin: See `DeadLetter`.
-            at: Where the error was raised, to be told behind what it says.
+            at: Where the error was raised, to be shown behind what it says.
 
         Raises:
             MemoryError: There is none for its bytes now.
@@ -231,7 +231,7 @@ class DeadLetterWriter:
     def close(self) -> None:
         """Close the log, if there is one. What waits is not written: nothing was acknowledged.
 
-        It waits for who writes, and for the disk.
+        It waits for a write under way, and for the disk.
 
         Raises:
             WalError: The last letters may not be on the disk.

@@ -304,7 +304,7 @@ def _send(
                 sent += done["sent"]
                 left += [(part[log, at_log], why) for log, at_log, why in done["left"]]
     _tell_left(left + others)
-    # Who asks for a stream of the program asks for nothing of others.
+    # Asking for a stream of the program asks for nothing of others.
     count = len(left) + (len(others) if wanted or not sent + len(left) else 0)
     print(f"{sent} sent, {count} left" if count else f"{sent} sent")
     return folder.code(1 if count else 0, stream)

@@ -16,7 +16,7 @@ What must hold
 * The ledger is open before the tracker is made, and closed whatever becomes of the start.
 * A key is in no setting, argument, log, `repr` or file.
 * A stop ends whatever hangs (I12), and what a killed program left on its host is removed by the
-  next one that starts there.
+  next one that starts on it.
 
 Layout
 ------
@@ -34,7 +34,7 @@ Layout
                       part of it cannot be sent
 `terminal`            what a program says on its terminal
 `orphans`             what killed programs left on this host
-`interrupts`          Ctrl-C and the order to end, also for Spark's JVM and for who waits; what is
+`interrupts`          Ctrl-C and the order to end, also for Spark's JVM and for waiters; what is
                       said when they come
 `errors`              what keeps receivers from running
 ====================  ==============================================================================

@@ -14,7 +14,7 @@ an object store                                                                 
 ======================  ===========================================  =========  ====================
 
 With a storage level for more than one copy (``_2``) and logs that no host shares, a block is on a
-second host before it is acknowledged, if there is one: then the loss of a host is survived, too.
+second host before it is acknowledged, if there is one: then the loss of a host is also survived.
 
 `spark.streaming.receiver.writeAheadLog.enable` wins over the table for the receivers' logs, and
 `spark.penstock.wal.sync` names the sync policy whatever else is set.
@@ -217,10 +217,10 @@ def checkpoint_folder(directory: str | os.PathLike[str]) -> str:
 
 
 def check_writable(folder: str, mode: int = 0o700) -> None:
-    """Make a folder on this host, if it is not there.
+    """Make a folder on this host, if there is none.
 
     Raises:
-        UnwritableFolderError: It cannot be made, or this user may not write there.
+        UnwritableFolderError: It cannot be made, or this user may not write to it.
     """
     try:
         os.makedirs(folder, mode=mode, exist_ok=True)

@@ -56,7 +56,7 @@ def short_interrupts() -> Iterator[None]:
 
     That is mostly a wait for the JVM, thirty frames down, which Py4J logs as well.
     """
-    # One of its own: a context that runs has the function itself there.
+    # One of its own: a context that runs has added the function itself.
     left_out = partial(is_not_of_py4j)
     log = logging.getLogger()
     log.addFilter(left_out)
@@ -141,7 +141,7 @@ class IgnoredTermination:
                 _log.info("Spark's JVM still ignores SIGTERM: %s", error)
 
     def _does_nothing(self) -> Any:
-        """Return a handler in Java; a signal that is ignored would be so in executors, too.
+        """Return a handler in Java; a signal that is ignored would also be so in executors.
 
         What a process ignores is ignored by those that it starts: executors of a local cluster
         could not be ended.

@@ -1,4 +1,4 @@
-"""What programs that were killed left on this host, removed by the next one that starts there.
+"""What programs that were killed left on this host, removed by the next one that starts on it.
 
 Memory files are removed by block servers (`penstock.blockstore`), which know who needs them.
 """
@@ -119,7 +119,7 @@ def remove_empty_rdd_folders(directory: str, own: str | None) -> None:
     kept = None if own is None else os.path.basename(own.rstrip("/"))
     for path in _folders(directory, _UUID):
         if os.path.basename(path) != kept:
-            # It has files, or somebody else removes it, too.
+            # It has files, or another program is also removing it.
             with contextlib.suppress(OSError):
                 os.rmdir(path)
 

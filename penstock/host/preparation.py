@@ -245,8 +245,8 @@ def tail_of_run(run: Run) -> Callable[[], LetterTail] | None:
 #     <checkpoint directory>/program                       meters-5d0e…
 #     <deadLetters.dir>/meters-5d0e…/<stream>-<attempt>    its dead letters
 #
-# A program of which nothing is kept is another one at each start: streams have other numbers after
-# a change, and nothing would tell.
+# A program that keeps nothing is another one at each start: streams have other numbers after a
+# change, and nothing would show it.
 
 _FILE = "program"
 _UNFINISHED = ".new"
@@ -256,9 +256,9 @@ _MOST_BYTES = 200
 def letters_folder(
     durability: Durability, shared: str | None, *, is_kept: bool, run_id: str, app_name: str
 ) -> str:
-    """Return the folder of a program's dead letters; it need not be there.
+    """Return the folder of a program's dead letters; it need not exist.
 
-    To be called by who holds the lock of the driver log, or of the checkpoints.
+    The caller holds the lock of the driver log, or of the checkpoints.
 
     Args:
         durability: Where the logs are.

@@ -115,7 +115,7 @@ def numbers_of_receivers(
 
 
 def why_unpicklable(thing: Any) -> str:
-    """Return why something cannot be sent to an executor, with its way there; empty if it can."""
+    """Return why something cannot be sent to an executor, with the way to it; empty if it can."""
     try:
         _dump(thing)
     except Exception:  # noqa: BLE001  # whatever pickling runs into in the author's objects
@@ -126,7 +126,7 @@ def why_unpicklable(thing: Any) -> str:
 
 
 class _Pickler(cloudpickle.CloudPickler):
-    """Refuses an open file, of which cloudpickle would send a copy of what is in it now."""
+    """Refuses an open file: cloudpickle would send a copy of what is in it now."""
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, io.TextIOWrapper) and thing not in (sys.stdout, sys.stderr):

@@ -37,7 +37,7 @@ class ReceiverWaits:
         limit: Whose rate that is: ``user``, ``maxRate``, ``group``, ``initial``, ``slowStart``,
             ``estimator`` (backpressure), ``query`` (the slowest one that reads the stream),
             ``shared``, or ``backlog``: nothing passes before queries
-            have read some of what is there. Empty when it did not wait for one.
+            have read some of it. Empty when it did not wait for one.
         queue: Its turn in the queue of blocks.
         memory: Memory for the next block, which batches must release first.
         log: Its log.
@@ -82,7 +82,7 @@ class ReceiverWaits:
 
 @dataclass(frozen=True)
 class ReceiverReading:
-    """What a receiver told last, and how it went since the reading before.
+    """What a receiver reported last, and how it went since the reading before.
 
     Attributes:
         stream_id: Its stream.
@@ -115,7 +115,7 @@ class ReceiverReadings:
     """The last reading of each receiver. `_lock` guards it; any thread may come.
 
     Args:
-        rates: The rates of their streams, which are told of all reports.
+        rates: The rates of their streams, which get all reports.
         clock: The driver's.
     """
 
@@ -213,8 +213,8 @@ def _waits(before: PipeReading, after: PipeReading, span_s: float) -> ReceiverWa
     tokens_s, memory_s = sum(limits.values()), spent_s("memory_s")
     log_s, replica_s = spent_s("log_s"), spent_s("replica_s")
     room_s, driver_s = spent_s("room_s"), spent_s("driver_s")
-    # Who waits for room waits for the pushing thread, which does one thing at a time; who waits
-    # for durability, for all of a block's way.
+    # A wait for room is for the pushing thread, which does one thing at a time; one for durability
+    # is for all of a block's way.
     behind = [
         (spent_s("queue_s"), (log_s, replica_s, room_s)),
         (spent_s("durable_s"), (log_s, replica_s, driver_s)),
@@ -255,7 +255,7 @@ class ReceiverStatus:
         name: ``<type>-<stream id>``.
         state: ``starting``, ``running``, ``stopped``, or ``idle``, as it has no splits.
         host: Where it runs, or last ran; empty before.
-        executor_id: The executor there.
+        executor_id: Its executor.
         address: Where its connection to the driver comes from; empty while there is none.
         attempts: How often its job was started in this run.
         records: Records of it that are durable and known to the driver, in this run.

@@ -62,7 +62,7 @@ class HostedReceivers:
         run: The run.
         ledger: The ledger, open, with the streams registered; closed by `stop`.
         events: Is notified of receivers.
-        readings: What they report, and their rates; told by `events`.
+        readings: What they report, and their rates; notified by `events`.
         kept: The streams that are read by places.
         shared: The streams whose receivers share a source.
 
@@ -259,7 +259,7 @@ class HostedReceivers:
         self.tracker.scale(stream_id, count)
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until continuous functions have committed all that came; tell if they have not.
+        """Wait until continuous functions have committed all that came; log if they have not.
 
         Call it after the receivers have stopped.
         """
@@ -279,7 +279,7 @@ class HostedReceivers:
     def end_block_server(self) -> None:
         """End the block server of this host, after the tracker has stopped.
 
-        One that was only just starting was never told; other hosts' end by their lease.
+        One that was only just starting was never asked to end; other hosts' end by their lease.
         """
         end_on_this_host(
             self._run.run_id,

@@ -1,6 +1,6 @@
 """`TerminalLines`: what a program says on its terminal while it runs.
 
-A line is a log line of level INFO, too. It is written at once and whole, and no line is rewritten,
+A line is also a log line of level INFO. It is written at once and whole, and no line is rewritten,
 so that `pprint`, the program's own output and Spark's can stand between. What goes wrong is not
 said here: warnings and errors reach the terminal by themselves.
 """

@@ -30,7 +30,7 @@ class Unpicklable:
 
     Attributes:
         function: The program's function that leads to it, or None.
-        variable: The way from there, empty for the function itself.
+        variable: The way from that, empty for the function itself.
         reason: The type of the thing and what pickling said.
     """
 
@@ -161,7 +161,7 @@ def _globals_of(code: CodeType) -> Iterable[str]:
 def _object_parts(thing: Any) -> Iterator[tuple[str, Any]]:
     try:
         reduced = thing.__reduce_ex__(4)
-    except Exception:  # noqa: BLE001  # it cannot be taken apart so; its attributes may tell
+    except Exception:  # noqa: BLE001  # it cannot be taken apart so; its attributes may show it
         reduced = None
     state = reduced[2] if isinstance(reduced, tuple) and len(reduced) > 2 else None
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):

@@ -26,7 +26,7 @@ _MAY_BE_GONE = (
 
 
 class HistoryError(PenstockError, LookupError):
-    """What a program received is not there, or cannot be read again.
+    """What a program received is gone, or cannot be read again.
 
     Attributes:
         folder: The folder that was named, or that of a log.
@@ -45,7 +45,7 @@ class Window:
 
     Attributes:
         start_ms: The first.
-        end_ms: The one after the last; None: whatever is there.
+        end_ms: The one after the last; None: all that is kept.
     """
 
     start_ms: int = 0
@@ -200,7 +200,7 @@ def blocks_of(
     """Yield the blocks of a segment that are of the window, each with its sequence.
 
     Each is valid until the next one is asked for. Where blocks have no time, from a release before
-    they had one, those of a segment are of the window together, if any of them can be.
+    they had one, a segment's are all in the window if any of them can be.
 
     Args:
         segment: The segment.

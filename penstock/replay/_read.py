@@ -47,7 +47,7 @@ def read(
 ) -> DataFrame:
     """Return what a stream's receivers stored as a DataFrame, one partition a segment.
 
-    What is read is what is there when a job runs: a segment that was let go meanwhile is an error.
+    A job reads what is kept when it runs: a segment that was let go meanwhile is an error.
 
     Args:
         spark: The session. Its executors read the logs, which must be where they see them: on
@@ -259,7 +259,7 @@ def record(
         folder: The checkpoint directory or log folder of a program, on this host.
         stream: The stream's name or number.
         output: A folder that is made; it is read as that of a program with this stream alone.
-        encryption: The key of those logs; the copy is encrypted with it, too.
+        encryption: The key of those logs; the copy is also encrypted with it.
         stopped: Ends it.
         for_s: Ends it after that many seconds.
 

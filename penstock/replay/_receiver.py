@@ -43,9 +43,9 @@ class ReplayReceiver:
 
         clicks = ssc.receiverStream(ReplayReceiver("/var/lib/app", "clicks", start="…", end="…"))
 
-    The records are those that the stream's batches had, in their order. What is there when it
-    starts is read; then the source has ended, and the program goes on without it. Nothing is
-    written to the folder, and its program may run.
+    The records are those that the stream's batches had, in their order. What is kept when it starts
+    is read; then the source has ended, and the program goes on without it. Nothing is written to
+    the folder, and its program may run.
 
     Each piece is stored with its place in the logs as its position. So it goes on where it was, to
     the record, when it is started again; that the block that it read last was let go meanwhile is
@@ -54,7 +54,7 @@ class ReplayReceiver:
     Args:
         folder: The checkpoint directory or log folder of the program; it is read by the receiver,
             on the executor's host.
-        stream: The stream's name or number there.
+        stream: The stream's name or number in that program.
         start: Only blocks that were sealed then or later; one without a zone is of the time zone
             of this host, as for `read`.
         end: Only blocks that were sealed before.
@@ -67,7 +67,7 @@ class ReplayReceiver:
         TypeError, ValueError: An argument is not accepted.
         HistoryError: There is no such folder or stream, or it cannot be read. It is raised by the
             receiver, which tries again as after any error of its program. For what is away it
-            waits, and tells of that once: a name node, a right, or a folder that it has read from.
+            waits, and logs that once: a name node, a right, or a folder that it has read from.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class _Pace:
 
 
 def _pieces(block: Block, done: int) -> Iterator[tuple[Any, int]]:
-    """Yield the records behind the first `done`, in pieces, each with how many are done then."""
+    """Yield the records behind the first `done`, in pieces, each with how many are then done."""
     at = 0
     if block.kind is BlockKind.ARROW:
         for batch in block.batches():
@@ -241,7 +241,7 @@ class ReplaySteps:
         path: The pipe, which is made; it is removed at the end of the `with`.
 
     Raises:
-        OSError: It is there, or cannot be made.
+        OSError: It exists, or cannot be made.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -308,6 +308,6 @@ class StepsTaken:
                 readable = pipe >= 0 and select.select([pipe], [], [], _LOOK_S)[0]
                 if readable and os.read(pipe, 1):
                     return True
-                if readable or pipe < 0:  # Closed, or not there.
+                if readable or pipe < 0:  # Closed, or absent.
                     self._stopped.wait(_LOOK_S)
         return False

@@ -28,11 +28,11 @@ Layout
 ------
 
 =================  =================================================================================
-`host`             `ReceiverHost`: who runs the receivers, and for whom
+`host`             `ReceiverHost`: runs the receivers
 `_run`             the queries of `ReceiverHost.run`
 `source/`          the data source, in a query's own process and in tasks
-`_query_rates`     rates that follow queries, and what Spark tells of queries for that
-`_host_monitor`    a host as the monitor sees it; who is notified of its receivers
+`_query_rates`     rates that follow queries, and what Spark reports of queries for that
+`_host_monitor`    a host as the monitor sees it; what is notified of its receivers
 `session`          `connect`: hosts of other applications
 `cli`              ``penstock consumers``
 `host_cli`         ``penstock host``

@@ -26,7 +26,7 @@ _NEWEST_BLOCKS = 100
 
 @dataclass(frozen=True)
 class WatchedHost:
-    """What the monitor asks a host, and may tell it to do.
+    """What the monitor asks a host, and may have it do.
 
     Attributes:
         spark_context: Where its receivers run.
@@ -53,7 +53,7 @@ class WatchedHost:
         self.hosted.readings.rates.set_paused(stream_id, is_paused)
 
     def kept(self) -> dict[int, KeptStream]:
-        """Return what is there of each stream, and who reads it."""
+        """Return what is kept of each stream, and its readers."""
         places = self.hosted.tracker.ledger.places
         return {stream_id: places.stream(stream_id) for stream_id in self.streams}
 
@@ -103,8 +103,8 @@ def start_host_monitor(
     Args:
         host: The host.
         settings: Its settings.
-        events: Tell the monitor of the receivers from now on.
-        say: Says a line to who started the program, and logs it.
+        events: Notify the monitor of the receivers from now on.
+        say: Shows a line to the person who started the program, and logs it.
         clock: Time.
     """
     # The one place of this room where the room above is named: somebody has to begin it.
@@ -118,7 +118,7 @@ def start_host_monitor(
 
 
 class HostEvents:
-    """Hands on what the tracker tells: to the host, to the terminal, and to the monitor.
+    """Hands on what the tracker reports: to the host, to the terminal, and to the monitor.
 
     Args:
         on_error: Is notified of what is final.

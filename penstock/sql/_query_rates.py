@@ -1,10 +1,10 @@
 """`QueryRates`: receivers' rates that follow the queries of their streams.
 
-What an estimator is told is a batch of a batch interval. A query need not have one: without a
-trigger interval it begins its next batch at once, however much or little has come. So it is told
-of such a batch as if it had an interval, of a second or more. (Where batches take longer than that
-however few records they have, the rate would fall for good, and to no avail: the interval becomes
-twice what a batch takes that has only what comes at the lowest rate.) So:
+An estimator takes batches of a batch interval. A query need not have one: without a trigger
+interval it begins its next batch at once, however much or little has come. So it gets such a batch
+as if it had an interval, of a second or more. (Where batches take longer than that however few
+records they have, the rate would fall for good, and to no avail: the interval becomes twice what a
+batch takes that has only what comes at the lowest rate.) So:
 
 * its records are those that come in an interval, at the speed at which this batch's came;
 * its processing delay is that of this batch. One that took less than the interval leaves room, and
@@ -46,7 +46,7 @@ class QueryProgress(StreamingQueryListener):
 
     Args:
         session: The session whose queries these are.
-        rates: Is told.
+        rates: Is notified.
     """
 
     def __init__(self, session: SparkSession, rates: QueryRates) -> None:
@@ -115,7 +115,7 @@ def batch_of(progress: Any) -> BatchOfQuery:
                 resumed = end.get("resumed") or start
                 records = end["records"] - max(start["records"], resumed["records"])
             elif len(ends) == 1:
-                # The first batch: its offset does not tell how many there were before it.
+                # The first batch: its offset does not say how many there were before it.
                 records = int(source.numInputRows)
             else:
                 continue
@@ -177,8 +177,8 @@ _MOST_WAITING = 2.5
 """Intervals of unread records that count: with PID's own weights half of the speed is left."""
 
 _MOST_APART = 10
-"""Intervals since the batch before that count. An estimator is told whole records and milliseconds
-of one interval: of what came in a night too few are left to tell the speed from."""
+"""Intervals since the batch before that count. An estimator gets whole records and milliseconds of
+one interval: of what came in a night too few are left to know the speed from."""
 
 _log = logging.getLogger("penstock.sql")
 
@@ -283,7 +283,7 @@ class FollowedStream:
 
 
 class QueryRates:
-    """Tells the rate book what queries can do. Any thread may come; `_lock` guards all of it.
+    """Reports to the rate book what queries can do. Any thread may come; `_lock` guards all of it.
 
     Args:
         streams: The streams that follow their queries, by epoch.
@@ -333,7 +333,7 @@ class QueryRates:
             self._decide()
 
     def completed(self, batch: BatchOfQuery, trigger_ms: Callable[[], int | None]) -> None:
-        """Take what a batch tells.
+        """Take what a batch reports.
 
         Args:
             batch: The batch.
@@ -394,7 +394,7 @@ class QueryRates:
         if rate is None:
             if follower.rate is not None:
                 return
-            # The first batch only tells its speed, and may have been slow by starting up.
+            # The first batch only shows its speed, and may have been slow by starting up.
             rate = max(records * 1000 / took_ms, rate_per_second(self._settings.slow_start_rate))
         if int(rate) <= 0:
             return

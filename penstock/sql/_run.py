@@ -24,7 +24,7 @@ _TOO_LATE = "Python worker failed to connect back"
 
 _TRIES = 6
 _PAUSE_S = 10.0
-"""At most so long before the first of them, and longer each time: processes that came too late
+"""At most this long before the first of them, and longer each time: processes that came too late
 begin all the same, and those of several queries would keep each other from it."""
 
 _STOP_S = 30.0
@@ -88,7 +88,7 @@ class _Query:
         _log.warning(f"{told}. It is started again in %.0f s", self.name, pause_s)
 
     def drain(self, end_s: float) -> None:
-        """Let it read all that is there, also when it comes too late and is started again.
+        """Let it read all that is stored, also when it comes too late and is started again.
 
         Raises:
             StreamingQueryException: It has failed.

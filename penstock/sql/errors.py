@@ -62,14 +62,14 @@ class HostNotReachableError(SourceError):
 
 
 class PlacesReleasedError(SourceError):
-    """A query, or a batch read, needs places of a stream that are not there any more.
+    """A query, or a batch read, needs places of a stream that were released.
 
     Attributes:
         stream: The stream's name.
         start: The first place that it needs.
         end: The place after the last one.
-        first: The first place that is there.
-        next: The place after the last one that is there.
+        first: The first place that is kept.
+        next: The place after the last one that is kept.
     """
 
     def __init__(

@@ -201,14 +201,14 @@ class ReceiverHost:
                 and none goes before there is one.
             retentionSize: And at most that many bytes of them, as a number or text such as
                 ``"10g"``.
-            consumerTimeout: A query that was not connected and committed nothing for so long is
+            consumerTimeout: A query that was not connected and committed nothing for this long is
                 forgotten, with a warning: what only it needed goes. A host that is started again
                 waits a day, or this time if it is shorter, for queries whose time was over
                 meanwhile. None: never.
-            maxBacklog: The receiver waits in `store` while so many bytes are there that the slowest
-                query has not read since it came; without queries, that are there at all, unless
-                `retentionSize` bounds them. A number or text such as ``"100g"``. Nothing is deleted
-                by it. None: it does not wait.
+            maxBacklog: The receiver waits in `store` while this many bytes are stored that the
+                slowest query has not read since it came; without queries, that are stored at all,
+                unless `retentionSize` bounds them. A number or text such as ``"100g"``. Nothing is
+                deleted by it. None: it does not wait.
             rateSource: ``"query"``: the receiver is as fast as the slowest query of this session
                 that reads the stream (`spark.streaming.backpressure.rateEstimator` and its settings
                 hold). None: its rate does not depend on queries.
@@ -266,7 +266,7 @@ class ReceiverHost:
         """Call a function with the records of a stream as they come, beside its queries.
 
         What it returns is given to a sink, once. It is to the stream as a query is, with the
-        consumer ``continuous``: it begins with the first record that is there, what it has not
+        consumer ``continuous``: it begins with the first record that is kept, what it has not
         committed stays for it, also while a host does not run, and `maxBacklog` has the receiver
         wait for it. A stream has one. It needs no session and no checkpoint: how far it is, the
         host's directory has. See docs/low-latency.md.
@@ -334,7 +334,7 @@ class ReceiverHost:
             LedgerError: The directory is that of a `StreamingContext`.
             StreamsDoNotFitError: The directory has records of a stream that is not there any more.
             LedgerError: A continuous function has another `key_by`, or with it another
-                `parallelism`, than its epochs there.
+                `parallelism`, than its epochs in the ledger.
             PenstockError: `spark.io.encryption.enabled` is set, and there is no key.
         """
         with self._lock:
@@ -354,11 +354,13 @@ class ReceiverHost:
                         )
                     self._is_started = True
                     ReceiverHost._active = self
-                # First: who is interrupted below, and again as that ends, is stopped at the exit.
+                # First: a host that is interrupted below, and again as that ends, is stopped at the
+                # exit.
                 atexit.register(self.stop)
                 self._start()
                 if self._is_stopped:
-                    # By the handler of a signal: it runs in between, and has ended what was there.
+                    # By the handler of a signal, which ran in between and has ended what was
+                    # started.
                     raise IllegalStateError("the ReceiverHost was stopped while it started")
             except BaseException:
                 if self._is_started:
@@ -374,7 +376,7 @@ class ReceiverHost:
     def _start(self) -> None:
         self._termination.begin()
         if self._operations:
-            # Whose failures end a task each, and are told with their traceback.
+            # Each of their failures ends a task, and is logged with its traceback.
             self._quiet_tasks.begin()
         if self._share is not None:
             check_share_file(self._share)
@@ -504,7 +506,7 @@ class ReceiverHost:
             self._follow(spark)
 
     def _follow(self, spark: SparkSession) -> None:
-        # The queries of a client of Spark Connect are told of to the client alone.
+        # The queries of a client of Spark Connect are reported to the client alone.
         if self._rates is not None and isinstance(spark, SparkSession):
             self._following.append(follow(spark, self._rates))
 
@@ -523,7 +525,7 @@ class ReceiverHost:
     def _failed(self, error: PermanentReceiverError | ContinuousStreamError) -> None:
         self._errors.append(error)
         if isinstance(error, ContinuousStreamError):
-            # Of others the tracker has told, as it has of the failure with its traceback.
+            # The tracker has logged others, and the failure with its traceback.
             _log.error("%s", str(error).splitlines()[0])
         elif self._hosted is not None:
             self._hosted.tracker.fail_places(error.stream_id, str(error))
@@ -565,7 +567,7 @@ class ReceiverHost:
 
         For the main thread of a program. Ctrl-C and SIGTERM stop gracefully: the receivers store
         and report what they have, continuous functions commit it, and the queries end; with a
-        directory they go on there at the next start, without one they first read all that is there;
+        directory they go on at the next start, without one they first read all that is stored;
         within `spark.streaming.gracefulStopTimeout`. A second signal ends the process. It also
         stops when it is asked to from outside, and when all queries have ended. How far each has
         come is said.
@@ -574,7 +576,7 @@ class ReceiverHost:
             queries: What ``writeStream`` returns, to be started; or queries that were. One to be
                 started is started again where Spark's Python process for it came too late.
             timeout: Seconds to run; None: without an end.
-            stopSparkContext: Whether the SparkContext is stopped, too.
+            stopSparkContext: Whether the SparkContext is also stopped.
 
         Raises:
             TypeError, ValueError: An argument is not accepted; nothing was started or stopped.
@@ -679,7 +681,7 @@ class ReceiverHost:
         OwnedThread(self.stopReceiving if graceful else self.stop, "host-stop").start()
 
     def _drain(self, timeout_s: float) -> None:
-        """Let continuous functions commit what is there, once nothing more comes."""
+        """Let continuous functions commit what is left, once nothing more comes."""
         hosted = self._hosted
         if hosted is not None and self._operations and not is_stopped(self._sc):
             self.stopReceiving()
@@ -740,8 +742,8 @@ class ReceiverHost:
         with told("the scratch folder"):
             if self._scratch is not None:
                 self._scratch.release()
-        # Not before: who was interrupted above stops it again, at the latest at the exit, and until
-        # then it is in the way of another.
+        # Not before: after an interrupt above it is stopped again, at the latest at the exit, and
+        # until then it is in the way of another.
         self._is_ended = True
         with ReceiverHost._active_lock:
             if ReceiverHost._active is self:
@@ -760,7 +762,7 @@ class ReceiverHost:
     ) -> None:
         self.stop()
 
-    # -- what is there -------------------------------------------------------------------------
+    # -- what is kept --------------------------------------------------------------------------
 
     def receivers(self) -> tuple[ReceiverStatus, ...]:
         """Return the receivers as they are now; none before `start`."""
@@ -822,7 +824,7 @@ class ReceiverHost:
         return number
 
     def streams(self) -> Mapping[str, KeptStream]:
-        """Return what each stream has, and who reads it; empty before `start`."""
+        """Return what each stream has, and its readers; empty before `start`."""
         if self._hosted is None:
             return {}
         places = self._hosted.tracker.ledger.places

@@ -1,6 +1,6 @@
 """What receivers need of the Spark application that they run in, and how it is ended.
 
-What must hold: what cannot work is said before anything starts, in the words of who can mend it;
+What must hold: what cannot work is said before anything starts, in words of those who can mend it;
 and a JVM that does not answer keeps no stop and no exit waiting.
 
 ====================  ============================================================================

@@ -73,7 +73,7 @@ _PROPERTY = re.compile(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*")
 
 
 def settings_to_start_with(environment: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the settings with which Spark starts in a Python program, for who needs one before.
+    """Return the settings with which Spark starts in a Python program, for use before it has.
 
     Those of its file of defaults, and those of ``PYSPARK_SUBMIT_ARGS``, which win. What Spark does
     not accept is none: it says so when it starts.
@@ -127,8 +127,8 @@ def read_settings(
     """Read the settings whose keys are wanted.
 
     The first SparkContext of a process leaves its settings behind in the JVM, as system properties,
-    and each later `SparkConf` begins with them. So one that is refused is taken out there: in a
-    notebook it would come back for ever, whatever the program sets.
+    and each later `SparkConf` begins with them. So one that is refused is taken out of the JVM: in
+    a notebook it would come back for ever, whatever the program sets.
 
     Raises:
         SettingError: One is not accepted.

@@ -83,7 +83,7 @@ _SILENT_S = 5.0
 """Time without an answer to a trivial question after which a JVM counts as hanging."""
 
 _SPARK_ENDS_S = 30.0
-"""How long Spark may take to stop: executors and the cluster are told, files are removed."""
+"""How long Spark may take to stop: executors and the cluster are notified, files are removed."""
 
 _TASKS_END_S = 4.0
 """How long tasks of jobs that are over may take to end: PySpark looks every 2 s whether one was
@@ -96,7 +96,7 @@ _log = logging.getLogger("penstock.host")
 
 
 def tell_of_silence(spark_context: SparkContext) -> None:
-    """Let it be told when the JVM does not answer, before each step of a stop has found that out.
+    """Let it be logged when the JVM does not answer, before each step of a stop has found that out.
 
     Args:
         spark_context: The Spark context.

@@ -2,7 +2,7 @@
 
 PySpark starts its workers with `PYSPARK_PYTHON`, or else with the first ``python3`` of the path,
 which need not be the driver's. With a local master the driver's own is the right one. Elsewhere
-the interpreter is asked, in a job of the JVM that needs no worker, so that what is missing is told
+the interpreter is asked, in a job of the JVM that needs no worker, so that what is missing is shown
 in three lines in place of the stack traces of each task that fails.
 """
 
@@ -62,13 +62,13 @@ _SHELL = '"$0" -c "$1" "$2" 2>&1 || echo " ($0 ended with code $?)"'
 
 @dataclass(frozen=True)
 class ExecutorAnswer:
-    """What the Python of an executor tells of itself.
+    """What the Python of an executor says of itself.
 
     Attributes:
         host: Where it runs.
         executable: The interpreter.
         python: Its version.
-        pyspark: The version of PySpark there; None without.
+        pyspark: The version of its PySpark; None without.
         lacks: What is wrong with it, item by item.
         time_s: Its wall time, in seconds since the epoch.
         open_files: How many files it may have open; below 0: any number.

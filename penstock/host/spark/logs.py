@@ -26,7 +26,7 @@ _log = logging.getLogger("penstock.host")
 
 
 def is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Leave out Py4J's tracebacks of a JVM that ends, which come by the root logger: it is told."""
+    """Leave out Py4J's tracebacks of a JVM that ends, by the root logger: the end is logged."""
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -55,7 +55,7 @@ class QuietTasks:
     """Keeps Spark from printing each error of a task twice, with its Java, on a local master.
 
     There the executor's log is the program's terminal, and each such error comes out of the
-    operation that ran the task, with the program's frames. On a cluster the lines tell which
+    operation that ran the task, with the program's frames. On a cluster the lines say which
     executor it was, and stay.
 
     Args:
@@ -78,7 +78,7 @@ class QuietTasks:
                 logger = configured.get(name)
                 level = None if logger is None else logger.getLevel()
                 if str(level) == "OFF":
-                    continue  # Who turned it off turns it on.
+                    continue  # It is turned on by what turned it off.
                 self._levels[name] = level
                 log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
         except (Py4JError, AttributeError, TypeError, OSError) as error:
@@ -100,8 +100,8 @@ class QuietTasks:
             context = log4j.LogManager.getContext(False)
             for name, level in levels.items():
                 if level is None:
-                    # One that is told the same level would not be Spark's any more: its filter
-                    # for programs like this passes what has a level of its own.
+                    # One that is given the same level would not be Spark's any more: its filter for
+                    # programs like this passes what has a level of its own.
                     context.getConfiguration().removeLogger(name)
                 else:
                     log4j.core.config.Configurator.setLevel(name, level)

@@ -165,7 +165,7 @@ def check_slots(
 ) -> None:
     """Check that `master` runs more tasks at a time than there are tasks of receivers.
 
-    Only masters that tell their cores beforehand can be checked: ``local`` and ``local-cluster``.
+    Only masters whose cores are known beforehand can be checked: ``local`` and ``local-cluster``.
     Without batches ``local`` needs none for anything else; on a cluster the jobs that start block
     servers do.
 

@@ -102,7 +102,7 @@ class BatchReader(ReadsInTasks, DataSourceReader):
         while at < end:
             found = client.ask(ListBlocks(stream.stream_id, stream.epoch, "", at, end), BlocksAt)
             if found.first > at:
-                # Released since: who takes what is there has only to begin later.
+                # Released since: a read of what is kept has only to begin later.
                 begins_later = not blocks and self._takes_what_is_there and found.first < end
                 if not begins_later:
                     self._check_released(at, end, found.first, stream.next)
@@ -154,7 +154,7 @@ class BatchReader(ReadsInTasks, DataSourceReader):
                     "startingTimestamp", f"it is that of place {stream.place}, after endingOffsets"
                 )
             return min(stream.place, end), end
-        # The earliest that is there, but never nothing where something has gone.
+        # The earliest that is kept, but never nothing where something has gone.
         has_gone = end <= stream.first and (options.end != "latest" or options.end_ms is not None)
         return 0 if has_gone else stream.first, end
 
@@ -168,7 +168,7 @@ class BatchReader(ReadsInTasks, DataSourceReader):
         return place
 
     def _check_released(self, begin: int, end: int, first: int, next_: int) -> None:
-        """Check that nothing that is wanted was released; or tell of it, where that is wanted."""
+        """Check that nothing that is wanted was released; or log it, where that is wanted."""
         if begin >= min(first, end):
             return
         stream = self._options.stream
@@ -195,7 +195,7 @@ class BatchReader(ReadsInTasks, DataSourceReader):
         )
 
     def _check_place(self, place: int, end: int) -> None:
-        """Tell of a block that cannot be found because it was released meanwhile."""
+        """Report a block that cannot be found because it was released meanwhile."""
         client = self._connect()
         try:
             found = client.ask(FindStream(self._options.stream), StreamAt)

@@ -225,7 +225,7 @@ class PlaceReader(ReaderOfQuery):
 
         Args:
             start: Where it begins; None before PySpark 4.2: after what was planned last.
-            limit: Spark's; with `ReadAllAvailable` those of the options do not count.
+            limit: Spark's; with `ReadAllAvailable` the options' limits do not count.
         """
         self._asked += 1
         begin = start or self._last or self.initialOffset()
@@ -287,7 +287,7 @@ class PlaceReader(ReaderOfQuery):
         return self._newest
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take note of the end of the stream: the query goes up to there."""
+        """Take note of the end of the stream, up to which the query goes."""
         found = self._ask(FindStream(self._options.stream), StreamAt)
         self._until = found.next
 
@@ -328,7 +328,7 @@ class PlaceReader(ReaderOfQuery):
 
         Args:
             begin: The place at which it begins.
-            records: How many the stream has before that; None where the offsets do not tell.
+            records: How many the stream has before that; None where the offsets do not say.
             end: Where it ends.
             phantom: A consumer to be dropped, or nothing.
         """
@@ -377,7 +377,7 @@ class PlaceReader(ReaderOfQuery):
 
         Args:
             at: The first place that was released.
-            first: The first one that is there.
+            first: The first one that is kept.
             records: How many there are before `at`, if that is known.
             end: Where the batch ends.
         """
@@ -471,7 +471,7 @@ class PlaceReader(ReaderOfQuery):
             )
 
     def _check_records(self, offset: Offset, there: EndAt) -> None:
-        """Check that the ledger still has what was read up to an offset, of which `there` tells."""
+        """Check that the ledger, as in `there`, still has what was read up to an offset."""
         place, records = offset["block"], offset["records"]
         if place > there.next or there.start_records not in (None, records):
             raise SourceError(

@@ -157,7 +157,7 @@ def read_partition(
             why.
 
     Raises:
-        SourceError: No host has one of them, and that is an error.
+        SourceError: No host has one of them, where that is an error.
         SourceError: Its columns are not those of the query.
     """
     access = replace(access, servers=partition.servers)

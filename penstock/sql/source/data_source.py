@@ -55,8 +55,8 @@ _ENVIRONMENT = {
 
 Spark's map is not made for several threads: queries that start together and add a name to it can
 leave it broken, and then each of their tasks fails with a `java.io.OptionalDataException` until the
-driver ends. To set a name that is there already is safe. The values are those of Spark's defaults;
-whatever starts a process sets its own first.
+driver ends. To set a name that is already in it is safe. The values are those of Spark's defaults;
+a process that is started gets its own first.
 """
 
 _environment_lock = threading.Lock()
@@ -240,7 +240,7 @@ class ShareFile:
 
     Attributes:
         path: Where.
-        inode: Device and inode: by them it is told from one that another host put in its place.
+        inode: Device and inode: they distinguish it from one that another host put in its place.
     """
 
     path: str
@@ -287,7 +287,7 @@ def _writer_of(path: str) -> ProcessIdentity | None:
     except IsADirectoryError as error:
         raise _unwritable(path, error) from error
     except OSError:
-        return None  # Whether it can be replaced, its folder tells.
+        return None  # Whether it can be replaced, its folder shows.
     try:
         found = json.loads(text)
     except ValueError:
@@ -422,7 +422,7 @@ class StreamsReader(ReaderOfQuery):
 
         Args:
             start: Where it begins; None before PySpark 4.2: after what was planned last.
-            limit: Spark's; with `ReadAllAvailable` those of the options do not count.
+            limit: Spark's; with `ReadAllAvailable` the options' limits do not count.
         """
         begins = {} if start is None else self._parts(start)
         return _of(
@@ -442,7 +442,7 @@ class StreamsReader(ReaderOfQuery):
         return _of(known) if known else None
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take note of the ends of the streams: the query goes up to there."""
+        """Take note of the ends of the streams, up to which the query goes."""
         for each in self._each().values():
             each.prepareForTriggerAvailableNow()
 
