@@ -47,7 +47,7 @@ another attempt's, or fails, is as if it had not been shown.
 1. *Filling*: the function is called with each block.
 2. *Ended*: the driver says before which place (`EndEpoch`), when its time is over or it is large.
    Each task *prepares*: it has called the function with all of it, what that changed of its state
-   is on the disk, the sink has done what can be done without being seen, and the driver is told
+   is on the disk, the sink has done what can be done without being seen, and the driver is notified
    (`EpochPrepared`).
 3. *Logged*: all tasks have prepared; the driver log takes the epoch (`EpochEvent`).
 4. *Committed*: each task's sink commits (`CommitEpoch`, `EpochCommitted`).

@@ -95,7 +95,7 @@ class HttpSink(Sink):
                 time.sleep(_AGAIN_S)
 
     def _send(self, key: str, body: bytes) -> str | None:
-        """Send it once; return why it may not be there, and may be soon.
+        """Send it once; return why it may not have arrived, and may soon.
 
         Raises:
             SinkError: It will not be.

@@ -91,7 +91,7 @@ class Sink:
         """Do what can be done before the epoch is logged; no one may see it yet."""
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
-        """Put a part where it belongs, unless it is there; when this returns it is durable.
+        """Put a part where it belongs, unless it is there already; when this returns it is durable.
 
         Args:
             epoch: The part.
@@ -429,7 +429,7 @@ class DatabaseSink(Sink):
             self._connection.commit()
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
-        """Write the rows and the number, unless the number is there."""
+        """Write the rows and the number, unless the number is stored already."""
         if not batches:
             return
         cursor = self._connection.cursor()

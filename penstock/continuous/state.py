@@ -22,7 +22,7 @@ epoch's number, None for a key that is gone. (In a table by key the random keys 
 nearly all pages, each written twice: 500 bytes for an update of 20.) Before its changes each epoch
 writes again some keys that it does not change, in turn, the first one of an attempt all of them.
 When all had their turn, rows from before its beginning go: so the log has a few times the state. An
-epoch is undone by deleting its rows; hence old ones go in the epoch after the turn.
+epoch is undone by deleting its rows; so old ones go in the epoch after the turn.
 
 A state that is too large is in a table by key, beside it the values before the last epoch. A start
 that finds it small enough has it in memory again, and a log behind the table, which goes as old
@@ -109,7 +109,7 @@ class _Turn:
     Attributes:
         number: Of the epoch in which it began.
         keys: Those of the state then.
-        left: So many of them, the first ones, have not had their turn.
+        left: This many of them, the first ones, have not had their turn.
     """
 
     number: int
@@ -182,7 +182,7 @@ def _refused(place: StatePlace, what: str, error: Exception) -> StateError:
 
 @contextmanager
 def _told(place: StatePlace, what: str) -> Iterator[None]:
-    """Say of which state it is what the system refuses.
+    """Say which state the system's refusal is about.
 
     Raises:
         StateError: In place of its error.

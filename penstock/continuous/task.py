@@ -62,7 +62,7 @@ _LOOK_S = 1.0
 """How often the task looks how long calls take, while there are any."""
 
 _REST_S = 10.0
-"""How long it does not while there are none; then it looks whether its executor is there."""
+"""How long it does not while there are none; then it looks whether its executor is alive."""
 
 _END_S = 5.0
 """How long a call that runs may take after the attempt has ended; then the process ends."""
@@ -143,7 +143,7 @@ def run_task(launch: ContinuousLaunch) -> None:
 
 
 class _Rest:
-    """The pause of who looks after calls while there are none: an idle task is to cost nothing."""
+    """The pause of the watch over calls while there are none: an idle task is to cost nothing."""
 
     def __init__(self) -> None:
         self._is_over = threading.Event()
@@ -274,7 +274,7 @@ class _Attempt:
                 # Nothing else would end an attempt whose code cannot be had, as its imports hang.
                 self._watch(launch.timeout_s * self._state_call.times)
                 function, sink, on_timer = pickle.loads(launch.pickled)
-            except Exception as error:  # noqa: BLE001 - the program's code; it is told
+            except Exception as error:  # noqa: BLE001 - the program's code; reported
                 self._fail("its function or sink cannot be made in the executor", error)
             else:
                 threads = self._begin(function, sink, on_timer)
@@ -348,7 +348,7 @@ class _Attempt:
 
         while True:
             rest_s = _REST_S if may_rest() else 0.0
-            # For a call that begins at the end of the rest, too.
+            # Also for a call that begins at the end of the rest.
             self._watch(timeout_s + _END_S + rest_s)
             if rest_s:
                 self._rest.wait(rest_s, may_rest)
@@ -372,7 +372,7 @@ class _Attempt:
         self._sink_work.put(None)
 
     def _tell_call(self, what: str) -> None:
-        """Tell the driver which call runs; of two the function's, which is the first to end."""
+        """Report which call runs; of two the function's, which is the first to end."""
         if what != self._told_call:
             self._told_call = what
             with contextlib.suppress(WireError):
@@ -381,7 +381,7 @@ class _Attempt:
     def _watch(self, after_s: float) -> None:
         """Have the process end unless this is called again in time.
 
-        Code that holds the interpreter's lock keeps this thread from its next turn, too.
+        Code that holds the interpreter's lock also keeps this thread from its next turn.
         """
         if threading.current_thread() is threading.main_thread():
             stderr = sys.__stderr__ or sys.stderr
@@ -472,7 +472,7 @@ class _Attempt:
             state.close()
 
     def _tell_due(self, timers: TimerService | None) -> None:
-        """Tell the driver when there is something to do without a block, if that has changed."""
+        """Report when there is something to do without a block, if that has changed."""
         if timers is not None and (due_ms := timers.due_ms()) != self._due_ms:
             self._due_ms = due_ms
             try:
@@ -505,7 +505,7 @@ class _Attempt:
             is_permanent = not isinstance(error, StateError) or error.is_permanent
             self._fail(f"it failed with {self._with}", error, permanent=is_permanent)
             return False
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; it is told
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; reported
             self._fail(f"it failed with {self._with}", error)
             return False
         if found:
@@ -723,7 +723,7 @@ class _Attempt:
                     self._client.send(EpochPrepared(*self._me, work.end.number))
         except WireError as error:
             self._end(f"the driver is gone: {error}")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; it is told
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the program's code; reported
             is_permanent = isinstance(error, SinkError) and not error.is_held
             self._fail("the sink failed", error, permanent=is_permanent)
         finally:

@@ -3,7 +3,7 @@
 A program gives ``on_timer`` beside its function. The function is then called with `Timers`, too: it
 registers a timer for a key and a time, and `on_timer` is called with the keys whose time has come
 (Flink's ``KeyedProcessFunction.onTimer``, Spark's ``handleExpiredTimer``). There are two *time
-domains*, as there:
+domains*, as in these:
 
 - *Event time* is where the `Watermark` is: the largest time in a column of the records so far, less
   a delay. Where another column says which source a record is from, that is so for each of them, and
@@ -25,13 +25,13 @@ What must hold:
   of event time behind the block with which the watermark passed them; both at the end of an epoch.
   Of a domain the earlier come first. What `on_timer` registers for a time that is not later than
   the one that expires waits for the next of these moments: nothing goes round in circles.
-- *Nothing ticks.* A task tells the driver when it has to act next (`TimerDue`). If no block has
-  come by then, the driver ends an epoch of timers alone, at most one in the time of an epoch.
+- *Nothing ticks.* A task reports to the driver when it has to act next (`TimerDue`). If no block
+  has come by then, the driver ends an epoch of timers alone, at most one in the time of an epoch.
 - *Bounded.* When 100,000 have expired in an epoch, the others wait for the next one.
 
 Tables, beside those of the state: ``timer`` (domain, time, key); ``timer_undo``, those that the
-last epoch changed, and whether they were there before; ``clock``, one row: both times and the
-sources after the last epoch, and after the one before.
+last epoch changed, and whether they existed before; ``clock``, one row: both times and the sources
+after the last epoch, and after the one before.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ExpiredTimers:
 
     Attributes:
         time_ms: For when they were registered, in ms since the epoch.
-        keys: For which keys; of a stream with `parallelism` above 1, those of this task.
+        keys: For which keys; with a `parallelism` above 1, this task's.
         is_event_time: Whether they are of event time, or of processing time.
     """
 
@@ -231,7 +231,7 @@ class TimerService:
 
     Args:
         watermark: What is asked for; None: there is no event time.
-        expire: Whether timers expire; else there is no one to tell.
+        expire: Whether timers expire; else no function takes them.
 
     Attributes:
         timers: What the function is given.
@@ -307,7 +307,7 @@ class TimerService:
         """Take note of the event times of all rows of a block, whosoever they are.
 
         Raises:
-            StateError: The column is not there, or has no times.
+            StateError: There is no such column, or it has no times.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -351,7 +351,7 @@ class TimerService:
         return batch if not late or asked.late == "keep" else batch.filter(pc.invert(is_late))
 
     def behind_block(self) -> Iterator[ExpiredTimers]:
-        """Move the watermark by what was observed, and by who is idle."""
+        """Move the watermark by what was observed, and by what is idle."""
         now_ms = self._processing.now_ms
         for source, time_ms in self._seen.items():
             known_ms, _ = self._sources.get(source, (time_ms, 0))
@@ -375,7 +375,8 @@ class TimerService:
                 self._sources = {}
             else:
                 largest = [time_ms for time_ms, _ in active.values()]
-                # One that is idle, and later than all that are not, counts once these are, too.
+                # One that is idle, and later than all that are not, counts once these are also
+                # idle.
                 latest = max(self._sources, key=lambda source: self._sources[source][0])
                 self._sources = {**active, latest: self._sources[latest]}
         if largest:

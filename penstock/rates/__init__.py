@@ -10,8 +10,8 @@ What must hold
 * The shares of a group never add up to more than its total: a share grows only by what a receiver
   has confirmed to have given up.
 * With backpressure and no rate known, the first batches are bounded (slow start).
-* An estimator knows nothing of who asks: batches of a `StreamingContext`, or queries of Spark SQL.
-  It is plain state and pickled with a checkpoint.
+* An estimator does not know what it serves: batches of a `StreamingContext`, or queries of Spark
+  SQL. It is plain state and pickled with a checkpoint.
 
 Layout
 ------

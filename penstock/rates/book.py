@@ -45,7 +45,7 @@ class _Running:
 
 
 class RateBook:
-    """Decides every stream's rates, sends those that changed, and tells what is in force.
+    """Decides every stream's rates, sends those that changed, and says what is in force.
 
     One lock guards all of it and the streams' `RateMemory`. Sending happens under the lock, so that
     rates leave in the order in which they were decided; it does not wait.
@@ -206,7 +206,7 @@ class RateBook:
             share = self._division(plan).shares[stream_id]
             decision = decide(memory, limits, share, share_in_bytes=plan.in_bytes)
         if self._running is not None and stream_id in self._running.paused:
-            # The rates stay with it, for it is told of them when it goes on.
+            # The rates stay with it, for it gets them when it goes on.
             return replace(decision, source=RateSource.PAUSED)
         return decision
 
@@ -225,11 +225,11 @@ class RateBook:
             settings: The settings.
             batch_ms: The interval of the batches that rates may follow; None: there are none.
             send: Sends rates.
-            waits_for_consumers: Whether nothing of a stream passes before it has been read; the
-                receiver is told of that by others.
+            waits_for_consumers: Whether nothing of a stream passes before it has been read; others
+                notify the receiver of that.
 
         Returns:
-            With backpressure, an estimator per stream, to be told of batches.
+            With backpressure, an estimator per stream, to be notified of batches.
         """
         limits = RateLimits.of(settings)
         if batch_ms is None:
@@ -385,9 +385,9 @@ class RateBook:
 class RateGroup:
     """A handle on a group of streams; made by `StreamingContext.rateGroup`.
 
-    The driver divides the total again up to ten times a second, by what each receiver uses: who
-    does not need its part leaves it to those who wait. The shares that are in force never add up
-    to more than the total.
+    The driver divides the total again up to ten times a second, by what each receiver uses: one
+    that does not need its part leaves it to those that wait. The shares that are in force never add
+    up to more than the total.
     """
 
     def __init__(self, book: RateBook, plan: GroupPlan) -> None:

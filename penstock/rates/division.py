@@ -1,12 +1,12 @@
 """How the total of a group is divided, and which share is in force where.
 
 The rule is max-min fairness: anyone who uses less than an equal part gets what it uses, and the
-others divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). Who waits for
-permits wants a multiple of what it has; who does not wants what it used of late, and a little above
-that. A stream without records keeps a small reserve: with the first of them it begins to wait, and
-each division from then on, one every quarter of a second, gives it several times as much as before,
-up to its part. All at once would be sooner; but then a short wait of a stream that needs little,
-as on a busy machine, would cost the others an equal part each time.
+others divide the rest equally (Bertsekas and Gallager, "Data Networks", section 6.5). A stream that
+waits for permits wants a multiple of what it has; one that does not wants what it used of late, and
+a little above that. A stream without records keeps a small reserve: with the first of them it
+begins to wait, and each division from then on, one every quarter of a second, gives it several
+times as much as before, up to its part. All at once would be sooner; but then a short wait of a
+stream that needs little, as on a busy machine, would cost the others an equal part each time.
 
 At every moment the shares that may be in force, confirmed or on their way, add up to the total at
 most: what one loses is given to another only after the receiver has confirmed.
@@ -108,7 +108,7 @@ class Usage:
         was_hungry = self.is_hungry or self.is_hungry_for_bytes
         of_records = report.waited_s - last.waited_s > _WAITED * seconds
         of_bytes = report.byte_waited_s - last.byte_waited_s > _WAITED * seconds
-        # Who has only just begun to wait may do so for either.
+        # One that has only just begun to wait may do so for either.
         begins = report.is_waiting and not (of_records or of_bytes)
         self.is_hungry, self.is_hungry_for_bytes = of_records or begins, of_bytes or begins
         is_hungry = self.is_hungry or self.is_hungry_for_bytes

@@ -1,4 +1,4 @@
-"""Makers of a rate out of what batches tell: Spark's PID controller, AIMD, and the choice."""
+"""Estimators of a rate from what batches report: Spark's PID controller, AIMD, and the choice."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class PIDRateEstimator(RateEstimator):
     second since the last batch. The results equal those of Spark's class to the last bit, so each
     step is in the order and the precision of the original.
 
-    The first batch only tells its speed. A batch without records, without a processing time or not
-    later than the one before tells nothing.
+    The first batch only shows its speed. A batch without records, without a processing time or not
+    later than the one before shows nothing.
 
     Args:
         batch_ms: The batch interval, above 0.
@@ -148,7 +148,7 @@ class AIMDRateEstimator(RateEstimator):
     A batch is *late* when it took longer than its interval, or when the receiver's queue of blocks
     was nearly full. Then the rate becomes `decrease` times the lower of itself and the batch's
     speed, but not less than half of itself. The speed is known, so the cut need not be deep; a full
-    queue does not tell how much is too much, and costs 15 % at least. The next decrease below the
+    queue does not show how much is too much, and costs 15 % at least. The next decrease below the
     speed waits for a batch that was received wholly at the new rate, as before that nothing can be
     known of it. A batch that took less than half of its interval doubles the rate: that is the slow
     start, and the way back after a cut that went too deep. Another one that is not late raises the

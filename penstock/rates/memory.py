@@ -29,7 +29,7 @@ class RateSource(enum.Enum):
     QUERY = "query"
     """The slowest query that reads the stream."""
     BACKLOG = "backlog"
-    """Nothing passes before queries have read some of what is there."""
+    """Nothing passes before queries have read some of what is kept."""
     PAUSED = "paused"
     """Somebody has paused the stream: nothing passes."""
 

@@ -5,8 +5,8 @@ What must hold
 
 * The receiver runs as in an executor: its own supervisor, rate limiter, block generator, log on a
   real disk, and a real connection to a driver. What is put in place of the driver only notes what
-  it is told, and lives in the test's process.
-* A kill is `SIGKILL`, by the process itself at a named step, so that it comes exactly there.
+  is reported to it, and lives in the test's process.
+* A kill is `SIGKILL`, by the process itself at a named step, so that it comes exactly at that.
 * A claim is checked against what the source says it gave, and not against what the receiver says.
 * A claim that does not hold is shown by the fewest kills that show it.
 * Every wait has a bound, and its error says what for; nothing is left behind.

@@ -65,7 +65,7 @@ class ClaimNotHeldError(PenstockError, AssertionError):
 
     Attributes:
         claim: What was claimed.
-        kills: The fewest kills that were found to show it: each step, and which time there.
+        kills: The fewest kills that were found to show it: each step, and which time at it.
         missing: Records that were lost.
         doubled: Records that came more often than the source gave them.
         errors: What the receiver reported meanwhile, each once.
@@ -133,10 +133,10 @@ def crash_test(
     """Kill a receiver again and again, let it end its work, and compare with what its source gave.
 
     Each round has a source of its own, up to three kills, and a last attempt that is not killed.
-    The steps of `CRASH_POINTS` are drawn, each at the first or a later time of coming there. A step
-    that an attempt does not come to, since the source has ended, is no kill and is not counted. In
-    the first round and every second one after it an attempt more is restarted in its process as
-    soon as it has stored some records, and stopped gracefully after some more.
+    The steps of `CRASH_POINTS` are drawn, each at the first or a later time that an attempt comes
+    to it. A step that an attempt does not come to, since the source has ended, is no kill and is
+    not counted. In the first round and every second one after it an attempt more is restarted in
+    its process as soon as it has stored some records, and stopped gracefully after some more.
 
     Args:
         make_receiver: Makes the receiver of a source; called for each attempt.
@@ -323,6 +323,6 @@ def _name(record: Any) -> str:
         parts = sorted((repr(key), _name(value)) for key, value in record.items())
         return f"{{{', '.join(f'{key}: {value}' for key, value in parts)}}}"
     shown: object = type(record).__repr__
-    if shown is object.__repr__:  # It would tell where in memory it is.
+    if shown is object.__repr__:  # It would show where in memory it is.
         return f"{type(record).__qualname__} {_name(getattr(record, '__dict__', {}))}"
     return repr(record)

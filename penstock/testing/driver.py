@@ -62,11 +62,11 @@ class TestDriver:
 
     Attributes:
         blocks: What was reported, each block once.
-        errors: What the receiver told of its errors, with tracebacks.
+        errors: The errors that the receiver reported, with tracebacks.
         addresses: Where the receiver listens.
         events: ``registered`` for each attempt, ``deregistered: <why>`` for its end.
         dropped: How many records each attempt dropped.
-        failed_for_good: Why no attempt can work, as the receiver told; None: it did not.
+        failed_for_good: Why no attempt can work, as the receiver reported; None: it did not.
     """
 
     __test__ = False  # It is no test, whatever its name begins with.
@@ -187,14 +187,14 @@ class TestDriver:
     # -- what a test asks ------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Tell the running receiver something; nothing if there is none."""
+        """Send the running receiver a message; nothing if there is none."""
         with self.changed:
             peer = self._peer
         if peer is not None:
             peer.send(message)
 
     def stop(self, has_ended: Callable[[float], bool], timeout_s: float) -> None:
-        """Tell the receiver to stop until it has ended, also one that has yet to register.
+        """Ask the receiver to stop until it has ended, also one that has yet to register.
 
         Args:
             has_ended: Waits that many seconds for its end.

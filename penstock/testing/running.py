@@ -86,7 +86,7 @@ class RunningReceiver:
         return driver.records()
 
     def wait_for_addresses(self, timeout_s: float = _WAIT_S) -> tuple[str, ...]:
-        """Wait until the receiver has told where it listens, and return its `addresses`.
+        """Wait until the receiver has reported where it listens, and return its `addresses`.
 
         Raises:
             ReceiverTestError: It did not within `timeout_s` seconds.
@@ -175,7 +175,7 @@ class RunningReceiver:
         self._thread.start()
 
     def stop(self, timeout_s: float = _STOP_S) -> None:
-        """Stop gracefully; all that was stored is durable then. May be called again.
+        """Stop gracefully; then all that was stored is durable. May be called again.
 
         Raises:
             ReceiverTestError: It has not ended within `timeout_s` seconds; or it cannot work.
@@ -203,7 +203,7 @@ def run_receiver(
     """Run a receiver without Spark, on a log on this disk, until the `with` ends.
 
     Args:
-        receiver: What `StreamingContext.receiverStream` takes; pickled and unpickled as there.
+        receiver: What `StreamingContext.receiverStream` takes; pickled and unpickled as by that.
         folder: An empty folder for its log; a temporary one when None, which is removed.
         settings: Settings by their keys, such as ``{"spark.streaming.blockInterval": "20ms"}``.
 

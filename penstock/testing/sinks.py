@@ -1,7 +1,7 @@
 """`sink_crash_test`: kills a sink at every step of an epoch, and checks that each record came once.
 
-The sink runs in processes of this module, which are told what epochs there are; what they say of
-them is what the driver would know.
+The sink runs in processes of this module, which are given the epochs; what they report of them is
+what the driver would know.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def sink_crash_test(
         seed: Of the choices; one is drawn when None.
 
     Raises:
-        ClaimNotHeldError: A record is missing there, or twice.
+        ClaimNotHeldError: A record is missing in the sink, or twice.
         ReceiverTestError: An attempt failed, or hangs.
     """
     as_count(kills, "kills", "kills", 1)
@@ -184,7 +184,7 @@ class _Trial:
         self._run("")
 
     def attempt(self) -> None:
-        """Run an attempt that is killed at some step, if it comes there."""
+        """Run an attempt that is killed at some step, if it comes to it."""
         self._run(self._chance.choice(SINK_CRASH_POINTS))
 
     def _name(self) -> str:

@@ -14,8 +14,8 @@ What must hold
   the newest writer has it, and anyone who had it before can write no more (`penstock.wal._hdfs`,
   `penstock.wal._objects`).
 
-A folder is on a disk of this host, on HDFS or on an object store (`locate`). What is another
-thing there, and how it is made up for, stands in `penstock.wal._hdfs` and `penstock.wal._objects`.
+A folder is on a disk of this host, on HDFS or on an object store (`locate`). What differs there,
+and how it is made up for, is described in `penstock.wal._hdfs` and `penstock.wal._objects`.
 
 Layout of a folder::
 
@@ -51,8 +51,8 @@ With a cipher (`EncryptionKey.cipher`) the payloads of a log's records are encry
 with a key of each segment that is derived from one master key (`penstock.wal._segments.encryption`
 has the details). What must hold:
 
-- No key is written anywhere, in no form. The header of a segment has the id of its master key, so
-  that another one is told from damage.
+- No key is written anywhere, in no form. The header of a segment has the id of its master key,
+  which tells another key from damage.
 - A record decrypts in its own place only: log, segment, sequence and kind are bound to it. No nonce
   is used twice with a key, whatever fails or crashes.
 - Checksums are over what is on the disk. `check`, `repair`, `remove_log` and the cleaning need no
@@ -61,7 +61,7 @@ has the details). What must hold:
 - A log is encrypted throughout or not at all: a reader with a cipher takes no record in clear, and
   the reverse. What does not fit is an error when its first record is read, and changes nothing.
 - Anyone who can write to the folder can still take things away, whole segments or the last records,
-  or put back what was there before.
+  or put back what they had before.
 
 Modules
 -------
@@ -72,11 +72,11 @@ Modules
 `_segments/`              the segments: their bytes, being written, being read; encryption
 `_check`, `cli`           looking for damage and repairing it; ``penstock wal``
 `_folder`                 where a log is: its address, the names in it, taking it for one process
-`_options`, `_errors`     what a log is told and tells; what it raises
+`_options`, `_errors`     options and statistics of a log; what it raises
 `_filesystem`             what the log needs of a file system; the one of this host
 `_answers`                what a storage answers: gone, refused, away; and by when
-`_hdfs/`                  HDFS as a file system, and who writes a log there
-`_objects/`               an object store as a file system, and who writes a log there
+`_hdfs/`                  HDFS as a file system, and the owner of a log on it
+`_objects/`               an object store as a file system, and the owner of a log on it
 `_owner`                  what a lock says of its owner
 ========================  =======================================================================
 

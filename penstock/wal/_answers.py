@@ -7,9 +7,9 @@ Three answers are no data, and anyone who asks must not take one for another (`a
 * *Away*: it did not answer in time, or asked to be asked later. What it has is not known.
 
 Its client may wait for ever, whatever is set. So the bound is ours: each call is made in a thread
-(`BoundedCalls`), and who waits for it gives up. How long it may be away before calls fail counts
-from the first call that failed, not from each (`Outage`): an operation of many calls does not wait
-for each of them again.
+(`BoundedCalls`), and its waiter gives up. How long it may be away before calls fail counts from the
+first call that failed, not from each (`Outage`): an operation of many calls does not wait for each
+of them again.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Answer(enum.Enum):
     GONE = "gone"
     """There is none of that name."""
     REFUSED = "refused"
-    """Not for this user, or not with these credentials; it may be there, and whole."""
+    """Not for this user, or not with these credentials; it may exist, and be whole."""
     AWAY = "away"
-    """It did not answer, or asked to be asked later; it may be there, and whole."""
+    """It did not answer, or asked to be asked later; it may exist, and be whole."""
     OTHER = "other"
     """Anything else: a full disk, a sector that cannot be read, a defect."""
 
@@ -87,7 +87,7 @@ _AWAY = frozenset(
 
 
 def answer_of(error: BaseException) -> Answer:
-    """Tell what an error of a file system says about what was asked for.
+    """Return what an error of a file system says about what was asked for.
 
     Args:
         error: What one of its calls raised.
@@ -159,7 +159,7 @@ class BoundedCalls:
         def call() -> None:
             try:
                 future.set_result(function())
-            except BaseException as error:  # noqa: BLE001  # it goes to who waits
+            except BaseException as error:  # noqa: BLE001  # it goes to the waiter
                 future.set_exception(error)
 
         self._loop.post(call)
@@ -193,7 +193,7 @@ class Outage:
     Args:
         name: The storage.
         patience_s: How long it may be away before calls fail, in seconds.
-        clock: Tells the time, in seconds.
+        clock: Returns the time, in seconds.
     """
 
     def __init__(

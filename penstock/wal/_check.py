@@ -181,8 +181,8 @@ def repair(folder: str, *, fs: FileSystem = _LOCAL) -> LogReport:
     """Cut torn tails off and put damaged segments aside.
 
     A damaged segment is renamed to ``….damaged``: nothing of it is deleted, its name is not used
-    again, and readers no longer see it, the readable records in it included. One that somebody cut
-    short stays, with all its records but the last, of which it has the beginning only.
+    again, and readers no longer see it, the readable records in it included. One that was cut short
+    stays, with all its records but the last, of which it has only the beginning.
 
     Args:
         folder: The log's folder. No writer may have it.
@@ -227,7 +227,7 @@ def _cut_tails(report: LogReport, fs: FileSystem) -> list[str]:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # Nothing is cut on HDFS; no reader needs it while all segments behind are there.
+            # Nothing is cut on HDFS; no reader needs it while there are all segments behind.
             if segment.number > last_aside:
                 continue
             _copy_without_tail(segment, fs)

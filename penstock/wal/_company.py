@@ -1,4 +1,4 @@
-"""`Company`: who does something at about the same time, so that one write can serve all of them."""
+"""`Company`: those who do something at about the same time, so that one write can serve all."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from penstock.clock import Clock, SystemClock
 
 _SYSTEM_CLOCK = SystemClock()
 _WINDOW = 2.0
-"""In intervals: who came within it is expected again."""
+"""In intervals: a member that came within it is expected again."""
 
 
 class Company:
     """Members that each come about once in an interval, for most the same moment of it.
 
-    Who is to write for all first waits, with `wait_for`, for those who are due: who came lately,
-    and not within the last half of an interval. That takes no longer than half an interval. So who
-    is alone never waits, who comes late is written at once, and who does not come any more holds
-    the others up once or twice. `_lock` guards who came when, and who is there.
+    The member that writes for all first waits, with `wait_for`, for those that are due: they came
+    lately, and not within the last half of an interval. That takes no longer than half an interval.
+    So one that is alone never waits, one that comes late is written at once, and one that does not
+    come any more holds the others up once or twice. `_lock` guards who came when, and who waits.
 
     Args:
         interval_s: How often each comes, in seconds.
@@ -40,7 +40,7 @@ class Company:
         self._there: set[Hashable] = set()
 
     def came(self, member: Hashable) -> None:
-        """Note that a member is there."""
+        """Note that a member came."""
         with self._lock:
             self._came_s[member] = self._clock.monotonic_s()
             self._there.add(member)
@@ -64,11 +64,11 @@ class Company:
             return bool(due)
 
     def wait_for(self, arrived: threading.Condition, is_enough: Callable[[], bool]) -> None:
-        """Wait until all who are due are there, or for no longer than is said above.
+        """Wait until all who are due came, or for no longer than is said above.
 
         Args:
             arrived: Notified of each that comes; held by the caller.
-            is_enough: Tells whether no more are wanted.
+            is_enough: Returns whether no more are wanted.
         """
         end_s = self._clock.monotonic_s() + self.wait_s
         due = self._due()

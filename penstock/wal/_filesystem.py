@@ -134,9 +134,9 @@ class FolderLock(Protocol):
 class FileSystem(Protocol):
     """The calls of a file system that the log uses.
 
-    All raise `OSError`, and `answer_of` tells what it says: what was asked for is gone, refused, or
-    the file system is away. One that is reached over a network returns or raises within a bound of
-    its own, whatever its client does (`penstock.wal._answers`).
+    All raise `OSError`, and `answer_of` returns what it says: what was asked for is gone, refused,
+    or the file system is away. One that is reached over a network returns or raises within a bound
+    of its own, whatever its client does (`penstock.wal._answers`).
     """
 
     @property
@@ -182,7 +182,7 @@ class FileSystem(Protocol):
         """Open a file for reading.
 
         Raises:
-            OSError: With EBUSY: a file that is being written cannot be read there.
+            OSError: With EBUSY: a file that is being written cannot be read on it.
         """
         ...
 
@@ -193,8 +193,8 @@ class FileSystem(Protocol):
     def settle(self, paths: Sequence[str]) -> None:
         """Return when no one else can write to these files any more, and all of them can be read.
 
-        Called by who has taken the folder's lock, for what writers before left. Files that are
-        gone are fine.
+        Called by the owner of the folder's lock, for what writers before left. Files that are gone
+        are fine.
         """
         ...
 
@@ -409,7 +409,7 @@ class LocalAppendFile:
     """A file of this host that is being written.
 
     A write or sync of a file that was removed raises `FileNotFoundError`: no one would find what
-    is in it. The system itself tells that at the next new name only.
+    is in it. The system itself says that only at the next new name.
     """
 
     def __init__(self, path: str, direct: bool, *, new: bool = True) -> None:
@@ -586,8 +586,8 @@ class LocalFolderLock:
             raise BlockingIOError(
                 errno.EWOULDBLOCK, found or "a process that has not said its name", path
             ) from None
-        # Who removed the log may have unlinked the file between the two calls: then this is
-        # a lock on a file without a name, which no one else would see.
+        # The log may have been removed, with the file, between the two calls: then this is a lock
+        # on a file without a name, which no one else would see.
         try:
             named = os.stat(path)
         except FileNotFoundError:

@@ -47,7 +47,8 @@ def normal_address(address: str) -> str:
 
     Args:
         address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``, or
-            ``s3://bucket/path`` and those of other object stores (`penstock.wal._objects.clouds`).
+            ``s3://bucket/path`` or an address of another object store
+            (`penstock.wal._objects.clouds`).
 
     Returns:
         An absolute path, or ``hdfs://…`` or ``s3://…`` without a slash at its end.
@@ -74,7 +75,7 @@ def _split_hdfs(address: str) -> tuple[str, str] | None:
 
 
 def locate(address: str) -> tuple[FileSystem, str]:
-    """Return the file system of an address, and the path there.
+    """Return the file system of an address, and the path in it.
 
     Args:
         address: See `normal_address`.
@@ -129,7 +130,7 @@ def list_names(fs: FileSystem, folder: str) -> tuple[list[int], list[str], int]:
 
 
 def is_unwritable(error: OSError) -> bool:
-    """Return whether the system refuses this user to write there."""
+    """Return whether the system forbids this user to write to it."""
     return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -171,7 +172,7 @@ def make_folders(fs: FileSystem, folder: str) -> None:
 
 
 def _sync_parent(fs: FileSystem, folder: str) -> None:
-    # Who made the folder may have been killed before it could sync the name.
+    # The maker of the folder may have been killed before it could sync the name.
     try:
         fs.sync_folder(os.path.dirname(folder))
     except OSError as error:
@@ -186,7 +187,7 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
     Args:
         fs: Where it lives.
         folder: The log's folder, which exists.
-        application: Told to anyone who wants the folder meanwhile.
+        application: Shown to anyone who wants the folder meanwhile.
 
     Raises:
         LogFolderInUseError: Another living process has it.
@@ -205,9 +206,8 @@ def lock_folder(fs: FileSystem, folder: str, application: str = "") -> FolderLoc
 def settled(fs: FileSystem, folder: str) -> Iterator[None]:
     """See to it that a log that no one writes can be read.
 
-    Nothing is written on a disk of this host. On HDFS the log is taken for the while from anyone
-    who writes it on another host, who can write no more: what is being written cannot be read
-    there.
+    Nothing is written on a disk of this host. On HDFS, where what is being written cannot be read,
+    the log is taken for the while from a writer on another host, which can write no more.
 
     Raises:
         LogFolderInUseError: Another living process has it; on HDFS one of this host.
@@ -234,7 +234,7 @@ def owner_of(folder: str) -> str | None:
     try:
         fd = os.open(os.path.join(folder, LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None  # Without it no one has the folder; or it is not to be told.
+        return None  # Without it no one has the folder; or it cannot be known.
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What a log is told and what it tells: options, sync policies, statistics."""
+"""Options, sync policies and statistics of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has a log where no lock ends with its process: what a file there says of its writer."""
+"""The owner of a log where no lock ends with its process: what a file in it says of its writer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Owner(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, data: bytes) -> Owner:
-        """Return whom the bytes of the file name."""
+        """Return the owner that the bytes of the file name."""
         try:
             return msgspec.json.decode(data, type=cls)
         except msgspec.DecodeError:

@@ -111,7 +111,7 @@ class LogReader:
                 # Released since the folder was listed.
                 continue
             except OSError as error:
-                # The one behind tells where one that is not closed ends; with it, it is not needed.
+                # The one behind shows where one that is not closed ends; with it, it is not needed.
                 if error.errno != errno.EBUSY or not self._is_closed(only):
                     raise
             else:
@@ -136,7 +136,7 @@ class LogReader:
         """Open a log for reading.
 
         A segment that is encrypted and should not be, or is not and should be, or has another key,
-        is told when its first record is read, by `EncryptionMismatchError`.
+        raises `EncryptionMismatchError` when its first record is read.
 
         Args:
             folder: The log's folder.
@@ -144,8 +144,8 @@ class LogReader:
             before: Leave out segments from this number on, such as `LogWriter.first_segment`;
                 on HDFS no one can read a segment that is being written.
             cipher: Decrypts the payloads; None: they are in clear.
-            as_stored: Take payloads as they are there, encrypted or not: for who looks after a
-                log without having its key.
+            as_stored: Take payloads as they are, encrypted or not: to look after a log without its
+                key.
             only: Look at this segment and the one behind it only, whatever the log has. That one
                 is left out where it is being written, and this one is closed.
 
@@ -177,7 +177,7 @@ class LogReader:
 
     @property
     def segments(self) -> tuple[SegmentInfo, ...]:
-        """The segments in order, those with an unreadable header too."""
+        """The segments in order, also those with an unreadable header."""
         return self._segments
 
     def records(
@@ -232,7 +232,7 @@ class LogReader:
             on_damage(info.damage)
             return
         reader = self._readers[info.number]
-        # Up to one of another writer: who was replaced may have begun one more, too late.
+        # Up to one of another writer: one that was replaced may have begun one more, too late.
         behind = (other for other in self._readers.values() if other.number > info.number)
         later = list(takewhile(lambda other: other.header.log_id == info.log_id, behind))
 
@@ -258,7 +258,7 @@ class LogReader:
 
 
 def no_segment(address: str) -> FileNotFoundError:
-    """Return the error of a segment that is not there."""
+    """Return the error of a segment that is missing."""
     return FileNotFoundError(
         errno.ENOENT, f"no segment at {address}: it was never written or is already released"
     )

@@ -66,9 +66,9 @@ class LogWriter:
     then writes. Another one begins while the queue holds as much as one write takes, or, with a
     `Company`, its time has come: waiting for answers must neither hold up the bytes nor the next
     flush, and small appends share a write as ever. Each is acknowledged when it and all before it
-    are there. When one fails, so do those behind it, and no one writes until all of them are over:
-    what they may leave in the segment is behind a place that was never written. Who is to end a
-    segment waits for all of them, too.
+    are stored. When one fails, so do those behind it, and no one writes until all of them are over:
+    what they may leave in the segment is behind a place that was never written. The end of a
+    segment also waits for all of them.
 
     *After a failure* nothing of the failed write is trusted. The appends in it raise, the
     segment ends before them, and the next append begins a new segment whose header says so: what
@@ -111,7 +111,7 @@ class LogWriter:
         self._begun_s = 0.0
         self._closed = False
         self._distrusted: SegmentWriter | None = None
-        # That of them of which a write failed.
+        # The one of them that a write failed in.
         self._broken: SegmentWriter | None = None
         self._last_sequence = 0
         self._committed = 0
@@ -153,7 +153,7 @@ class LogWriter:
 
         Raises:
             LogFolderInUseError: Another living writer has it.
-            UnwritableFolderError: This user may not write there.
+            UnwritableFolderError: This user may not write to it.
             LogFullError: There is no space for a segment.
             LogWriteError: Anything else that the system refused.
         """
@@ -164,7 +164,7 @@ class LogWriter:
             try:
                 writer = cls._begun(folder, fs, lock, options, clock, cipher, company)
                 try:
-                    # Only now: who had the folder before can begin no segment any more.
+                    # Only now: the owner before can begin no segment any more.
                     left = [n for n in list_names(fs, folder)[0] if n < writer.first_segment]
                     fs.settle([segment_path(folder, number) for number in left])
                 except BaseException:
@@ -189,7 +189,7 @@ class LogWriter:
         cipher: LogCipher | None,
         company: Company | None,
     ) -> LogWriter:
-        """Return a writer with its first segment, behind all that is there."""
+        """Return a writer with its first segment, behind all that exist."""
         for left in reversed(range(_BEGIN_TRIES)):
             _, unfinished, highest = list_names(fs, folder)
             for name in unfinished:
@@ -262,7 +262,7 @@ class LogWriter:
         """Append records with one write and one commit; they are in one segment.
 
         Either the call returns and all are committed, or it raises and, once a later append has
-        succeeded, none is there. A crash in the middle may leave the first few.
+        succeeded, the log has none. A crash in the middle may leave the first few.
 
         Args:
             records: Pairs of kind and payload, as for `append`.
@@ -542,7 +542,7 @@ class LogWriter:
                 self._turn.wait(left)
 
     def _leave_distrusted(self, write: _Write | None = None) -> None:
-        """Take no more records into a segment of which a write or a sync failed."""
+        """Take no more records into a segment in which a write or a sync failed."""
         distrusted = self._distrusted
         if distrusted is None:
             return
@@ -558,8 +558,8 @@ class LogWriter:
             needed, first_sequence=self._last_sequence + 1, committed=self._committed
         )
         try:
-            # Once more, now that its name is there: who takes the folder over from here on finds
-            # it, and who did before is found here.
+            # Once more, now that it has its name: one that takes the folder over from here on finds
+            # it, and one that did before is found here.
             self._lock.check()
         except BaseException:
             self._chain.abandon()
@@ -755,7 +755,7 @@ class _Write:
     Attributes:
         units: What is written.
         segment: Where to, once it is known.
-        run: Its place there.
+        run: Its place in that.
         error: Why it failed.
         is_over: Nothing reads what is written any more. Guarded by the writer's lock.
     """

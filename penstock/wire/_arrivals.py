@@ -1,10 +1,10 @@
 """Accepting connections, and the bound of those that have proved nothing.
 
-Who proves nothing costs a descriptor and some memory from the moment when it is accepted, so that
-is where it is counted: before TLS, which asks more of it than the challenge does. When there are
-too many, one has to go: the oldest of the host that has most of them. A peer of the application
-needs a few milliseconds, or a second when its host is busy, and tries again; a crowd of strangers
-must not keep it out until a time-out, nor cut it short.
+A peer that proves nothing costs a descriptor and some memory from the moment when it is accepted,
+so that is where it is counted: before TLS, which asks more of it than the challenge does. When
+there are too many, one has to go: the oldest of the host that has most of them. A peer of the
+application needs a few milliseconds, or a second when its host is busy, and tries again; a crowd of
+strangers must not keep it out until a time-out, nor cut it short.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Arrivals:
                 accepted, address = await loop.sock_accept(listener)
             except OSError as error:
                 self._limited_log.log(f"a connection could not be accepted: {error.strerror}")
-                # At least one turn of the loop for those who are there.
+                # At least one turn of the loop for those already connected.
                 await asyncio.sleep(_PAUSE_S if error.errno in _EXHAUSTED else 0)
                 continue
             try:
@@ -125,7 +125,7 @@ class Arrivals:
             except Exception as error:  # noqa: BLE001  # the next one is accepted all the same
                 accepted.close()
                 self._refused(peer_text(address), typed_text(error))
-            # A crowd that comes at once must not hold up those who are there.
+            # A crowd that comes at once must not hold up those already connected.
             await asyncio.sleep(0)
 
     def _arrived(self, accepted: socket.socket, address: tuple[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The mutual challenge: both ends prove that they know the secret; then, who sent each frame.
+"""The mutual challenge: both ends prove that they know the secret; then who sent each frame.
 
 Three messages of fixed size, little-endian:
 
@@ -15,13 +15,13 @@ constant time.
 
 From the secret and the nonces come also the keys that prove all that follows (`Seal`).
 
-The two classes here only turn bytes into bytes; who reads and writes the socket is not their
-matter. So the asyncio ends and the blocking reader of blocks share them.
+The two classes here only turn bytes into bytes; they do not read or write the socket. So the
+asyncio ends and the blocking reader of blocks share them.
 
-Each frame after it is proved, too: who sent it, in which direction, and in which place (`Seal`).
-The handshake proves two ends to each other once. Who waits in the middle could pass it on and then
-speak itself. So each end has a key of its own for what it sends, which only who knows the secret
-can compute, and a tag follows all that it sends:
+Each frame after it is also proved: who sent it, in which direction, and in which place (`Seal`).
+The handshake proves two ends to each other once. An attacker in the middle could pass it on and
+then speak itself. So each end has a key of its own for what it sends, which only one that knows the
+secret can compute, and a tag follows all that it sends:
 
     key = HKDF-Expand(secret, "penstock <service> <role> frames", both nonces)    RFC 5869
     tag = BLAKE2b(key, count u64, what is sent), 16 bytes                         RFC 7693
@@ -68,7 +68,7 @@ _REFUSED = 0
 class Seal:
     """The key and the count of one direction of one connection; for one thread.
 
-    An end has one for what it sends and one for what it receives. What is sealed must tell where
+    An end has one for what it sends and one for what it receives. What is sealed must show where
     its parts end: by lengths in it, or by a fixed size.
     """
 
@@ -93,7 +93,7 @@ class Seal:
         Raises:
             TamperedError: It is not what the other end sent next. The connection is worthless.
         """
-        # In constant time: how far a guess was right must not be told.
+        # In constant time: how far a guess was right must not show.
         if not hmac.compare_digest(self.tag(*parts), tag):
             raise TamperedError(peer)
 
@@ -185,7 +185,7 @@ class ServerHandshake:
         """
         magic, version, client_nonce, proof = _HELLO.unpack(data)
         expected = _proof(self._secret, b"client", self._service, self._nonce, client_nonce)
-        # The proof is compared in any case, so that timing tells nothing about which check failed.
+        # The proof is compared in any case, so that timing shows nothing about which check failed.
         proved = hmac.compare_digest(expected, proof)
         if magic != _MAGIC:
             return self._refuse("it does not speak this protocol")

@@ -1,8 +1,8 @@
 """One connection, as both ends use it: first the handshake, then sealed frames until it ends.
 
-It lives on one event loop and all its methods are called there. Frames that are queued during
-one turn of the loop go out in one write, and all frames that arrived together are handed over
-one after the other, so that the cost per message is that of decoding it.
+It lives on one event loop and all its methods are called on it. Frames that are queued during one
+turn of the loop go out in one write, and all frames that arrived together are handed over one after
+the other, so that the cost per message is that of decoding it.
 
 A connection ends exactly once, and says so exactly once (`ConnectionOwner.connection_closed`),
 with the reason if there is one. Nothing that a peer does to its own connection reaches another.
@@ -57,7 +57,7 @@ class ConnectionState(enum.Enum):
 
 
 class ConnectionOwner(Protocol):
-    """Who is notified of what happens on a connection (on the loop's thread)."""
+    """Notified of what happens on a connection (on the loop's thread)."""
 
     def connection_made(self, connection: Connection) -> None:
         """The transport stands; nothing is proved yet."""
@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reading_paused = False
         self._last_received_s = 0.0
         self._last_sent_s = 0.0
-        # When what is there of a frame began to come; None while nothing is.
+        # When the part of a frame that is here began to come; None while there is none.
         self._frame_began_s: float | None = None
 
     # -- called by the transport ---------------------------------------------------------------

@@ -72,8 +72,8 @@ HEARTBEAT_FRAME = encode_frame(Heartbeat(), Kind.SEND, limit_bytes=64)
 class FrameBuffer:
     """What one connection has received: filled by the socket, emptied frame by frame.
 
-    It belongs to one thread. `room` may be told to give no more than that many bytes, so that
-    during the handshake not one byte beyond it is even read.
+    It belongs to one thread. `room` may be limited to that many bytes, so that during the handshake
+    not one byte beyond it is even read.
     """
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[Any], limit_bytes: int, peer: str) -> None:
@@ -126,7 +126,7 @@ class FrameBuffer:
         self._end += count
 
     def take(self, count: int) -> bytes:
-        """Take exactly `count` bytes, which must be there."""
+        """Take exactly `count` bytes, which must have arrived."""
         data = bytes(self._view[self._start : self._start + count])
         self._start += count
         return data

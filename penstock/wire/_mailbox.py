@@ -42,8 +42,8 @@ class Mailbox(Generic[_T]):
 
     def pass_on(self) -> None:
         """Let what was put be received now. Only on the loop's thread."""
-        # The flag goes down before the items are taken: who finds it up knows that its item is
-        # going to be seen.
+        # The flag goes down before the items are taken: a caller that finds it up knows that its
+        # item is going to be seen.
         with self._lock:
             self._woken = False
             items, self._items = self._items, []

@@ -70,8 +70,8 @@ def listen_in_range(host: str, port: int, max_retries: int) -> tuple[socket.sock
     """Return listening sockets for the first port that is not taken; the caller closes them.
 
     A name may stand for several addresses, of IPv4 and of IPv6. There is a socket for each of
-    them, and all have the same port: others are told only one. ``::`` stands for all addresses
-    of the host, those of IPv4 too, as it does for Spark's own servers.
+    them, and all have the same port: others learn only one. ``::`` stands for all addresses of the
+    host, also those of IPv4, as it does for Spark's own servers.
 
     Args:
         host: The address or name to listen at.

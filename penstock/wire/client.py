@@ -190,7 +190,7 @@ class Client:
             raise
 
     def ask(self, message: Message, timeout_s: float | None = None) -> Message:
-        """Ask, and wait for the answer. A `Failure` or `Refused` is an answer too.
+        """Ask, and wait for the answer. A `Failure` or `Refused` is also an answer.
 
         Raises:
             AskTimeoutError: No answer came in time.

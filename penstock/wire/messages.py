@@ -38,7 +38,7 @@ class ReplicaPlace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     host: str
     segment: SegmentPlace
     sequence: int
-    """The sequence number in the header of the record there."""
+    """The sequence number in the header of its record."""
 
 
 class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -101,7 +101,7 @@ class AddBlock(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ReportError(msgspec.Struct, frozen=True, tag=True):
-    """Tell of an error in a receiver (send)."""
+    """Report an error in a receiver (send)."""
 
     stream_id: int
     attempt: str
@@ -113,7 +113,7 @@ class ReportError(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReportAddresses(msgspec.Struct, frozen=True, tag=True):
-    """Tell where a receiver listens: all addresses, in the place of those told before (send)."""
+    """Report where a receiver listens: all addresses, in place of those reported before (send)."""
 
     stream_id: int
     attempt: str
@@ -121,7 +121,7 @@ class ReportAddresses(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReportDropped(msgspec.Struct, frozen=True, tag=True):
-    """Tell how many records a receiver dropped, since they came too fast (send).
+    """Report how many records a receiver dropped, since they came too fast (send).
 
     It comes before the `AddBlock` of any block that was stored later.
     """
@@ -136,7 +136,7 @@ class LogReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The log of an attempt, since the attempt began."""
 
     segments: int = 0
-    """Segments that are there."""
+    """Segments that it has."""
     bytes: int = 0
     """Bytes that were appended."""
     syncs: int = 0
@@ -159,8 +159,8 @@ class BlockTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     num_records: int
     num_bytes: int
     since_s: float
-    """When it was last looked at and nothing was there, or the block before it was full: about when
-    the first of its records came, at the earliest."""
+    """When it was last looked at and had no record, or the block before it was full: about when the
+    first of its records came, at the earliest."""
     sealed_s: float
     """When it was sealed."""
     taken_s: float
@@ -172,14 +172,14 @@ class BlockTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def is_due(block_id: str, every: int) -> bool:
-        """Tell whether a block is traced: one of that many of an attempt, from its first one on."""
+        """Return whether a block is traced: one in `every` of an attempt, from its first one on."""
         return every > 0 and (int(block_id.rpartition("-")[2]) & 0xFFFF_FFFF) % every == 0
 
 
 class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the threads of an attempt have waited for since it began, and what is on its way.
 
-    Seconds are those of all threads together; who waits at this moment is counted up to now.
+    Seconds are those of all threads together; a wait that goes on is counted up to now.
     """
 
     rate_s: float = 0.0
@@ -227,7 +227,7 @@ class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ReportRateStatus(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Tell how a receiver's rate is used: regularly, and when it has a new rate (send)."""
+    """Report how a receiver's rate is used: regularly, and when it has a new rate (send)."""
 
     stream_id: int
     attempt: str
@@ -268,7 +268,7 @@ class LettersSent(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReportFullLog(msgspec.Struct, frozen=True, tag=True):
-    """Tell that a receiver finds no room to begin its log, and so does not start (send)."""
+    """Report that a receiver finds no room to begin its log, and so does not start (send)."""
 
     stream_id: int
     attempt: str
@@ -375,7 +375,7 @@ class SendLetters(msgspec.Struct, frozen=True, tag=True):
     request: int
     """Comes back in the answer."""
     letters: tuple[tuple[str, int], ...]
-    """The folder of each one's log, and its number there."""
+    """The folder of each one's log, and its number in that."""
     even_sent: bool = False
     """Also those that were sent before, or may have been."""
 
@@ -544,13 +544,13 @@ class FindStream(msgspec.Struct, frozen=True, tag=True):
 
 
 class StreamAt(msgspec.Struct, frozen=True, tag=True):
-    """The tracker's answer: what is there of the stream."""
+    """The tracker's answer: what is kept of the stream."""
 
     stream_id: int
     epoch: str
     """Names this stream of this ledger: places of another one are other blocks."""
     first: int
-    """The place of the first block that is there."""
+    """The place of the first block that is kept."""
     next: int
     """The place that the next block will have."""
     kind: str
@@ -611,14 +611,14 @@ class ListBlocks(msgspec.Struct, frozen=True, tag=True):
     phantom: str = ""
     """A consumer that is none: it was made for a batch that another one began."""
     batch: int | None = None
-    """The place at which the batch begins, of which this asks for a part; None: at `start`."""
+    """The place at which the batch begins that this asks for a part of; None: at `start`."""
 
 
 class BlocksAt(msgspec.Struct, frozen=True, tag=True):
-    """The tracker's answer: as many of them as fit, and are there."""
+    """The tracker's answer: as many of them as fit, and are kept."""
 
     first: int
-    """The place of the first of them, or of the first that is there at all."""
+    """The place of the first of them, or of the first that is kept at all."""
     blocks: tuple[ReceivedBlockInfo, ...]
     added_ms: tuple[int, ...]
     """When each was added, ms since the epoch."""
@@ -696,7 +696,7 @@ class EndEpoch(msgspec.Struct, frozen=True, tag=True):
 
 
 class EpochPrepared(msgspec.Struct, frozen=True, tag=True):
-    """Tell that a task has an epoch's output ready to be committed (send)."""
+    """Report that a task has an epoch's output ready to be committed (send)."""
 
     stream_id: int
     task: int
@@ -711,7 +711,7 @@ class CommitEpoch(msgspec.Struct, frozen=True, tag=True):
 
 
 class EpochCommitted(msgspec.Struct, frozen=True, tag=True):
-    """Tell that a task's part of an epoch is where it belongs (send)."""
+    """Report that a task's part of an epoch is where it belongs (send)."""
 
     stream_id: int
     task: int
@@ -728,7 +728,7 @@ class EpochCommitted(msgspec.Struct, frozen=True, tag=True):
 
 
 class TimerDue(msgspec.Struct, frozen=True, tag=True):
-    """Tell when a task has something to do without a block (send); the last one counts."""
+    """Say when a task has something to do without a block (send); the last one counts."""
 
     stream_id: int
     task: int
@@ -738,7 +738,7 @@ class TimerDue(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskWaits(msgspec.Struct, frozen=True, tag=True):
-    """Tell for which call a task waits, once a second if that has changed (send)."""
+    """Say which call a task waits for, once a second if that has changed (send)."""
 
     stream_id: int
     task: int
@@ -748,7 +748,7 @@ class TaskWaits(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag=True):
-    """Tell that a task's function or sink failed, or hangs; the attempt ends (send)."""
+    """Report that a task's function or sink failed, or hangs; the attempt ends (send)."""
 
     stream_id: int
     task: int

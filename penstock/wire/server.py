@@ -36,7 +36,7 @@ _logger = logging.getLogger("penstock.wire")
 _STOP_TIMEOUT_S = 15.0
 
 _FRAMES_PER_TURN = 16
-"""How many frames that can wait go out in one turn of the loop, which takes a millisecond then."""
+"""How many frames that can wait go out in one turn of the loop, which then takes a millisecond."""
 
 _TURNS = 32
 
@@ -53,7 +53,7 @@ class PendingReply:
     __slots__ = ("_ask_id", "_connection")
 
     def __init__(self) -> None:
-        # Both are set on the loop's thread right after the handler returned, and read there.
+        # Both are set on the loop's thread right after the handler returned, and read on it.
         self._connection: Connection | None = None
         self._ask_id = 0
 
@@ -109,8 +109,8 @@ class Peer:
 
         Args:
             message: The message.
-            can_wait: Answers, and what cannot wait, go before it: for what many peers are told at
-                one time. Those that can wait keep their order among themselves.
+            can_wait: Answers, and what cannot wait, go before it: for what many peers get at one
+                time. Those that can wait keep their order among themselves.
 
         Raises:
             FrameTooLargeError: It is larger than a frame may be.
@@ -173,7 +173,7 @@ class Server:
             name: The thread is called ``penstock-<name>``.
             options: Limits and time-outs.
             clock: For the rate of log lines.
-            on_died: Told, on its thread, when an error ended it before `stop`.
+            on_died: Called, on its thread, when an error ended it before `stop`.
         """
         self.options = options or WireOptions()
         self._secret = link.secret
@@ -319,7 +319,7 @@ class Server:
             connection.close()
         for connection in list(self.peers):
             connection.close()
-        # Bounded: each connection lingers for so long at most and is aborted then.
+        # Bounded: each connection lingers at most this long and is then aborted.
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=1.0)
         while self.peers or self._unproved:

@@ -178,7 +178,7 @@ class HdfsUnavailableError(StorageAwayError):
 
 
 class HdfsAuthenticationError(OSError):
-    """HDFS does not believe, or was not told, who calls it. To ask again does not help."""
+    """HDFS does not believe, or does not know, who calls it. To ask again does not help."""
 
     def __init__(self, message: str, path: str) -> None:
         super().__init__(errno.ENOKEY, message, path)

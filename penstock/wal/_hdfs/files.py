@@ -63,7 +63,7 @@ class NewFiles:
     all.
 
     Args:
-        clock: Tells the time, in seconds.
+        clock: Returns the time, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -138,9 +138,9 @@ class HdfsAppendFile:
             size = sum(map(len, views))
             self._is_broken = True
             try:
-                # Once: after a failure between two of HDFS's blocks a part of it is there.
-                # As `bytes`: of any other buffer the client takes one byte after the other, with
-                # the interpreter's lock (hdfs-native 0.14.7: 14 ms a MiB in place of 0.3).
+                # Once: after a failure between two of HDFS's blocks a part of it is written. As
+                # `bytes`: of any other buffer the client takes one byte after the other, with the
+                # interpreter's lock (hdfs-native 0.14.7: 14 ms a MiB in place of 0.3).
                 self._call(partial(self._writer.write, b"".join(views)), size)
                 self._force(size)
             except OSError as error:
@@ -185,7 +185,7 @@ class HdfsAppendFile:
                 if time.monotonic() > end_s:
                     raise
                 if not error.by_name_node and self._fs.answers():
-                    # Who refused was the NameNode, which is back since, or else refuses again.
+                    # The NameNode refused, and is back since, or else refuses again.
                     if not (error.is_refusal and may_be_back):
                         raise
                     may_be_back = False
@@ -218,14 +218,14 @@ class HdfsAppendFile:
             writer, self._writer = self._writer, None
             if self._is_broken:
                 # To close it would be tried for a quarter of a minute. The recovery of its lease
-                # ends it in the background; who wants to read it before waits for that.
+                # ends it in the background; a reader that comes before waits for that.
                 self._calls.abandon()
                 self._fs.begin_recovery(self._path)
                 return
             try:
                 self._call(writer.close, 0)
             except OSError:
-                # All its bytes are forced; what ends a dead writer's file ends this one, too.
+                # All its bytes are forced; what ends a dead writer's file also ends this one.
                 self._calls.abandon()
                 self._fs.settle([self._path])
             else:

@@ -1,4 +1,4 @@
-"""HDFS as a file system, by its client, and the lock that says who writes a log there."""
+"""HDFS as a file system, by its client, and the lock that says who writes a log on it."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ from penstock.wal._owner import Mark, Owner, TakenOverError
 #   ``LOCK`` itself stays where it was let go while the NameNode was away.
 # * An owner whose process is gone, or that is on another host, is replaced. That is what a cluster
 #   manager needs that starts a driver again elsewhere.
-# * Who was replaced cannot write on. Before the newcomer reads the log it has the leases of all
+# * A replaced owner cannot write on. Before the newcomer reads the log it has the leases of all
 #   its segments recovered, which breaks the open segment of a writer that is not dead after all;
-#   and of a new segment it is checked that the lock is still its writer's before it is begun, and
-#   again when it has its name, before the first append. So the newcomer, who looks at the names
-#   after it has the lock, sees every segment that an append can go to, whatever its number.
+#   and a new segment is begun only while the lock is its writer's, which is asked again when it has
+#   its name, before the first append. So the newcomer, which looks at the names after it has the
+#   lock, sees every segment that an append can go to, whatever its number.
 
 
 class HdfsFolderLock:
@@ -110,7 +110,7 @@ class HdfsFolderLock:
     def release(self) -> None:
         """Let others take it; one that was taken over, or cannot be reached, is left."""
         try:
-            # A stop does not wait for a NameNode; who comes next replaces a dead owner.
+            # A stop does not wait for a NameNode; the next owner replaces a dead one.
             if self._fs.answers():
                 self.check()
                 self._fs.remove(self._path)
@@ -345,7 +345,7 @@ class HdfsFileSystem:
                 raise
 
     def _is_the_same(self, path: str, before: Any) -> bool:
-        """Return whether a path has the file of which this was known."""
+        """Return whether a path still has the file that this was known of."""
         try:
             now = self.call(path, lambda: self._client.get_file_info(path))
         except FileNotFoundError:
@@ -360,7 +360,7 @@ class HdfsFileSystem:
         return [posixpath.basename(found.path) for found in self._list(folder)]
 
     def sync_folder(self, folder: str) -> None:
-        """Do nothing: the NameNode has logged a name before it says that it is there."""
+        """Do nothing: the NameNode has logged a name before it says that there is one."""
 
     def make_folder(self, folder: str) -> None:
         self.call(folder, lambda: self._client.mkdirs(folder, 0o700, False))
@@ -545,14 +545,14 @@ class HdfsFileSystem:
     def _check_that_it_is_not_kerberos(self, path: str, error: StorageAwayError) -> None:
         """Raise if HDFS is not away, but breaks connections off that do not begin by Kerberos.
 
-        Of the NameNode's answer to those the client tells nothing.
+        The client says nothing of the NameNode's answer to those.
         """
         is_cut_off = isinstance(error, HdfsUnavailableError) and error.is_cut_off
         if self._configuration.uses_kerberos or not is_cut_off:
             return
         try:
             asking = self._made_client({AUTHENTICATION: "kerberos"})
-            # One that does not ask for Kerberos answers this client, too.
+            # One that does not ask for Kerberos also answers this client.
             self._call_once(path, lambda: asking.get_file_info("/"))
             self._call_once(path, lambda: self._client.get_file_info("/"))
         except HdfsAuthenticationError:

@@ -10,11 +10,11 @@ another thing here than on a disk, and nowhere else:
   at which something is already is refused by the store, not by a clock.
 * **Several writes are under way**, for a store takes as many at once as it is asked for, and its
   answer takes long (`penstock.wal._writer`); what is large is cut into parts, which are made at
-  once. They are there in any order, and each is acknowledged when all before it are there. So what
-  is not yet, or never will be, is a *gap*: a part whose end is not the begin of another one. Of
-  what is behind a gap nothing was acknowledged, and none of it knows as committed what was to be in
-  the gap: to a reader, who finds zeros there, it is a torn tail. A gap of which a record behind it
-  knows is a part that was lost, and so damage.
+  once. They arrive in any order, and each is acknowledged when all before it have. So what has not
+  yet, or never will, is a *gap*: a part whose end is not the beginning of another one. Nothing
+  behind a gap was acknowledged, and none of it knows as committed what was to be in the gap: to a
+  reader, which finds zeros in it, it is a torn tail. A gap that a record behind it knows as
+  committed is a lost part, and so damage.
 * **Fences.** An object of no bytes at the end of a file ends it: the next part would have its key.
   `settle` puts one behind each segment of the writers before, and first a *plug*, an object of one
   zero, into each of its gaps: into the gap itself, since what is behind a gap would be
@@ -23,15 +23,14 @@ another thing here than on a disk, and nowhere else:
   fence with the first of them that its successor has not read, and none behind that one is
   acknowledged. So an append was either acknowledged and is read, or it is refused. A part that
   comes later is behind a plug or the fence, and void. Plugs and fences stay when their file is
-  removed, for anyone who was paused may come back at any time; they are removed with the log's
-  folder.
+  removed, for a paused writer may come back at any time; they are removed with the log's folder.
 * A writer whose own write failed puts a fence in its place (`truncate`), which hides the parts
   behind it, also those that come later.
-* **Epochs.** Who writes a log is said by the newest of the objects ``LOCK@<epoch>``, made by
-  "create if absent"; epochs never go back. The order is that of HDFS (`penstock.wal._hdfs`):
-  the newcomer takes the epoch, begins a segment, fences all before it, and only then reads; a new
+* **Epochs.** The newest of the objects ``LOCK@<epoch>`` says who writes a log; it is made by
+  "create if absent"; epochs never go back. The order is that of HDFS (`penstock.wal._hdfs`): the
+  newcomer takes the epoch, begins a segment, fences all before it, and only then reads; a new
   segment is begun only if the epoch is still its writer's, asked before and again when its header
-  is there. So the newcomer sees every segment to which an append can go.
+  is stored. So the newcomer sees every segment to which an append can go.
 * **Ambiguous answers.** After a time-out, a broken connection, a 409 or a 412 it is not known
   whether the request was done: it is made again, and where that meets an object, the object is read
   back. All that is made by "create if absent" has bytes that no other writer writes (a record has
@@ -40,7 +39,7 @@ another thing here than on a disk, and nowhere else:
   finds for its own. A request that is done late, after its writer gave up, leaves a part in a
   segment that was abandoned, which the next one's header declares void; it is no more than a failed
   write on a disk leaves.
-* **A name is there with its first part, or not at all**, so a segment is not begun under another
+* **A name exists with its first part, or not at all**, so a segment is not begun under another
   name. Removing takes the first part first: what a crash leaves of the rest has no name any more,
   and goes when the folder is taken the next time. A rename copies; it is at once for a file of one
   part.
@@ -67,7 +66,7 @@ closed: what is kept for nothing costs less than the requests and the entries of
 would say where it is now (`benchmarks/object_storage.md`).
 
 ===============  ================================================================================
-`filesystem`     `ObjectFileSystem`, and who writes a log there
+`filesystem`     `ObjectFileSystem`, and the owner of a log on it
 `client`         the requests that are made of a store, and what it answers
 `clouds`         what differs between S3, Google Cloud Storage and Azure
 `settings`       how their settings reach every process

@@ -39,7 +39,7 @@ _logger = logging.getLogger("penstock.wal")
 _ANSWER_S = 10
 """How long one request may take that carries no bytes, at most."""
 SLOW_S = 2.0
-"""What most answers take much less than: what is read is asked for once more then."""
+"""Most answers take much less than this: after it a read is asked for once more."""
 _IS_SLOW = 0.9
 _SLOW_FOR_S = 60.0
 """How long nothing is asked for twice after that was of no use."""
@@ -152,7 +152,7 @@ class ObjectsClient:
         return cls(store, name, asked, quick if longest_s > SLOW_S else None)
 
     def create(self, key: str, data: bytes | memoryview) -> None:
-        """Make an object of which there must be none.
+        """Make an object that must not exist yet.
 
         Raises:
             FileExistsError: There is one; perhaps it is the one that this call made.
@@ -231,7 +231,7 @@ class ObjectsClient:
                     # Many take the store as long as bytes do.
                     self._obstore.delete(self._store if left[1:] else self._asked, left)
             except FileNotFoundError as error:
-                # One was gone; others may be left, or were refused, which is not told then.
+                # One was gone; others may be left, or were refused, which is not reported then.
                 there = {key for key, _ in self.keys(_common_folder(left))} if left[1:] else set()
                 if there.issuperset(left):
                     text = "a removal met nothing where there is something"
@@ -285,7 +285,7 @@ def _told(name: str, key: str) -> Iterator[None]:
 def _of_kind(error: BaseException, address: str) -> OSError:
     cloud = _cloud(address)
     kind = type(error).__name__
-    # Behind an empty line it says the same once more, for who made the client, and why.
+    # Behind an empty line it says the same once more, for the client's makers, and why.
     text, _, details = str(error).partition("\n\n")
     text = text.strip().replace("\n", " ")
     found = _STATUS.search(text)

@@ -195,7 +195,7 @@ def split_address(address: str) -> tuple[str, str] | None:
     """Return an address's authority and its path, with a slash or empty; None if it is malformed.
 
     Args:
-        address: One of which `cloud_of` knows the service.
+        address: One whose service `cloud_of` knows.
     """
     cloud = cloud_of(address)
     found = None if cloud is None else cloud.authority.match(address)

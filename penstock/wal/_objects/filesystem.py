@@ -1,4 +1,4 @@
-"""An object store as a file system, by chains of objects, and who writes a log there."""
+"""An object store as a file system, by chains of objects, and the owner of a log on it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ObjectFolderLock:
         return self._fs.address(self._path)
 
     def _newest(self) -> tuple[list[str], Owner]:
-        """Return the keys of all epochs in order, and whom the newest names."""
+        """Return the keys of all epochs in order, and the owner that the newest names."""
         for _ in range(_TRIES):
             epochs = self._fs.keys_of(self._path)
             if not epochs:
@@ -103,10 +103,10 @@ class ObjectFolderLock:
     def release(self) -> None:
         """Let others take it; one that was taken over, or cannot be reached, is left."""
         try:
-            # A stop does not wait for the store; who comes next replaces a dead owner.
+            # A stop does not wait for the store; the next owner replaces a dead one.
             if self._fs.answers(self._path):
                 self.check()
-                # It stays there: epochs never go back.
+                # It stays: epochs never go back.
                 data = msgspec.json.encode(_NOBODY)
                 self._fs.call(lambda: self._fs.client.replace(self._key, data))
         except OSError as error:
@@ -128,7 +128,7 @@ _DIGITS = 15
 _LOST = -1
 _PLUG = bytes(1)
 _KNOWN_FILES = 64
-"""Of that many it is known of what they consist, for who reads one block after the other."""
+"""For this many the parts are kept in memory, for reading one block after the other."""
 
 
 def _no_conditions(address: str, said: str = "") -> OSError:
@@ -231,12 +231,12 @@ class ObjectFileSystem:
         raise StorageAwayError("another process writes it, and does not end", self.address(path))
 
     def truncate(self, path: str, size: int, *, is_settled: bool = False) -> None:
-        """Put a fence at a place, where a part must begin or end: a late request is refused there.
+        """Put a fence at a place, where a part must begin or end: a late request is refused at it.
 
         What begins there or behind it is removed, the last parts first, if it is settled. Otherwise
         a part that begins there stays, with what is behind it, and is void by the header of the
-        next segment: who was replaced would remove here what its successor has read. Where none
-        begins no one has read what is behind it, and it is void by the fence.
+        next segment: a writer that was replaced would remove here what its successor has read.
+        Where none begins no one has read what is behind it, and it is void by the fence.
         """
         for _ in range(_FENCE_TRIES):
             parts = self.parts(path)
@@ -274,7 +274,7 @@ class ObjectFileSystem:
         if len(old) > 1 or (old and len(begins) > 1):
             text = "a file of several objects is not replaced at once"
             raise OSError(errno.EOPNOTSUPP, text, self.address(target))
-        # The first part last: with it the name is there.
+        # The first part last: with it the name exists.
         for begin in reversed(begins):
             data = self.call(partial(self.client.get, self.part_key(source, begin)))
             key = self.part_key(target, begin)
@@ -333,10 +333,10 @@ class ObjectFileSystem:
     # -- what others ask -------------------------------------------------------------------------
 
     def check_conditions(self, folder: str) -> None:
-        """Make sure that the store refuses to create what is there; asked once for a bucket.
+        """Make sure that the store refuses to create what exists; asked once for a bucket.
 
         Raises:
-            OSError: It does not, cannot be reached, or this user may not write there.
+            OSError: It does not, cannot be reached, or this user may not write to it.
         """
         with self._lock:
             if self._has_conditions:
@@ -366,7 +366,7 @@ class ObjectFileSystem:
         self._delete(keys)
 
     def make(self, key: str, data: bytes | memoryview) -> None:
-        """Make an object that no other writer makes with these bytes; return when it is there.
+        """Make an object that no other writer makes with these bytes; return when it is stored.
 
         Raises:
             FileExistsError: There is one of another writer.
@@ -426,7 +426,7 @@ class ObjectFileSystem:
         return True
 
     def part_key(self, path: str, begin: int) -> str:
-        """Return the key of the part of a file that begins there, or of an epoch of a lock."""
+        """Return the key of the part of a file that begins at `begin`, or of an epoch of a lock."""
         return f"{key_of(path)}@{begin:0{_DIGITS}d}"
 
     def parts(self, path: str) -> Parts:
@@ -611,7 +611,7 @@ class ObjectAppendFile:
                 done.result()
 
     def sync(self) -> None:
-        """Do nothing but say what broke: `write` returns when its objects are there."""
+        """Do nothing but say what broke: `write` returns when its objects are stored."""
         with self._lock:
             if self._is_broken:
                 text = "an earlier write failed"
@@ -677,7 +677,7 @@ class ObjectReadFile:
     def _read(self, piece: tuple[int, int, int]) -> memoryview:
         part, begin, end = piece
         if part == _LOST:
-            # As on a disk: a reader finds no record there, and says so.
+            # As on a disk: a reader finds no record in it, and says so.
             return memoryview(bytes(end - begin))
         key = self._fs.part_key(self._path, part)
         return self._fs.call(lambda: self._fs.client.get_range(key, begin, end))

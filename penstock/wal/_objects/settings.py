@@ -2,8 +2,8 @@
 
 A log is opened in drivers, executors, block servers and commands, and a checkpoint before there is
 a Spark context. So the driver puts what its Spark context has of ``spark.penstock.storage.*`` into
-its environment and that of its tasks (`penstock.host.spark.contexts`), and all read it there. None
-of these settings holds a secret: credentials are where the clouds' own programs look for them.
+its environment and that of its tasks (`penstock.host.spark.contexts`), and all read it from that.
+None of these settings holds a secret: credentials are where the clouds' own programs look for them.
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ def storage_settings(environment: Mapping[str, str]) -> Settings:
     try:
         return Settings.from_pairs((STORAGE_VARIABLES[name], given[name]) for name in given)
     except SettingError as error:
-        # What Spark was given is put there, too.
+        # What Spark was given is also put there.
         accepted = f"{error.accepted}. It is the setting {error.key}"
         raise SettingError(_variable(error.key), error.value, accepted) from None

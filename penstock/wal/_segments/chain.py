@@ -332,7 +332,7 @@ class SegmentChain:
         return failed
 
     def _find_tails_before(self) -> None:
-        """Note where segments of writers before end, of which a later one was begun.
+        """Note where segments of writers before end that a later one follows.
 
         Raises:
             OSError: It is not known of all of them.
@@ -372,7 +372,7 @@ class SegmentChain:
         last_sequence: int,
         committed_sequence: int,
     ) -> LogStatistics:
-        """Return the writer's numbers together with those of the segments."""
+        """Return the writer's numbers together with the segments'."""
         free = self._fs.free_bytes(self._folder)
         with self._lock:
             segment = self.open

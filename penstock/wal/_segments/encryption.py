@@ -13,8 +13,8 @@ decrypt in its place.
 
 *Nonces.* The nonce of a record is its sequence. A segment is written by one writer, each of its
 sequences once: a failed write ends the segment, and the sequence that is given again is in the
-next one. A new process, a file that is used again, and a folder that is written again begin new
-segments, too. So no nonce is used twice with a key. `SegmentSealer` refuses to do so all the same.
+next one. A new process, a file that is used again, and a folder that is written again also begin
+new segments. So no nonce is used twice with a key. `SegmentSealer` refuses to do so all the same.
 
 *What is bound.* The header from byte 12 on (kind, flags, length, sequence, committed, salt) is the
 associated data. Both checksums of the header are over what is on the disk, so that damage is
@@ -110,14 +110,15 @@ class EncryptionKey:
 
     @property
     def key_id(self) -> bytes:
-        """Eight bytes that tell keys apart and nothing about them; written into logs."""
+        """Eight bytes that tell keys apart and reveal nothing about them; written into logs."""
         return derived_key(self.secret, b"penstock key id")[:KEY_ID_SIZE]
 
     def cipher(self, name: str) -> LogCipher:
         """Return what encrypts and decrypts the records of one log.
 
         Args:
-            name: Tells the log from others of the same key; the same for its writer and readers.
+            name: Distinguishes the log from others of the same key; the same for its writer and
+                readers.
 
         Raises:
             MissingPackageError: The package ``cryptography`` is missing.
@@ -260,7 +261,7 @@ class SegmentSealer:
         self._owner = owner
         self._key_salt = key_salt
         self._last_sequence = 0
-        # Newer versions of `cryptography` can encrypt into memory that is there.
+        # Newer versions of `cryptography` can encrypt into given memory.
         self._encrypt_into = getattr(aead, "encrypt_into", None)
 
     def place(

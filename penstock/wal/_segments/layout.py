@@ -9,7 +9,7 @@ Record header, 64 bytes::
     8  payload_crc u32    over the payload
     12 kind u16           0xFF00 and above are the log's own
     14 flags u16          1: the payload is encrypted (`penstock.wal._segments.encryption`)
-    16 length u64         payload bytes as they are there, no padding
+    16 length u64         payload bytes as stored, no padding
     24 sequence u64       1, 2, 3, … per writer
     32 committed u64      highest sequence committed to the policy when this was written
     40 log id 8 bytes     random, one per writer
@@ -160,8 +160,8 @@ class Trailer:
 def segment_owner(log_id: bytes, number: int) -> bytes:
     """Return the 16 bytes that the records of one segment carry, and no others.
 
-    They tell a record from remains of other logs, and in a recycled file from those of the segment
-    that it was before.
+    They distinguish a record from remains of other logs, and in a recycled file from those of the
+    segment that it was before.
     """
     return log_id + number.to_bytes(16 - LOG_ID_SIZE, "little")
 
@@ -223,8 +223,7 @@ def parse_record(
         expected_sequence: The sequence that the record must have.
         verify: Check the payload's CRC too, and decrypt it. The header's is always checked.
         cipher: Decrypts it; None: it is not encrypted.
-        checksum: The CRC-32C of the payload as it is there, when the caller has computed it
-            already.
+        checksum: The CRC-32C of the payload as stored, when the caller has computed it already.
 
     Returns:
         A view into `buffer`, nothing is copied; or memory of its own when it was decrypted.

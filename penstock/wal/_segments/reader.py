@@ -50,8 +50,8 @@ class SegmentEnd:
 
     Attributes:
         offset: Where the records end.
-        torn: Bytes of a record that was never acknowledged are there.
-        closed: An end record stands there.
+        torn: It has bytes of a record that was never acknowledged.
+        closed: It has an end record.
         next_sequence: The sequence after the last record.
         damages: Damaged places that were found on the way.
         was_cut: The last of these is where somebody cut the file short, in the middle of a record
@@ -74,7 +74,7 @@ class SegmentReader:
         path: Its path.
         number: Its number.
         cipher: Decrypts its records; None: they must be in clear.
-        as_stored: Take payloads as they are there, encrypted or not.
+        as_stored: Take payloads as they are, encrypted or not.
     """
 
     def __init__(
@@ -132,10 +132,10 @@ class SegmentReader:
         committed_later: Callable[[], int],
         ended: Callable[[SegmentEnd], None],
     ) -> Iterator[Record]:
-        """Yield all readable records, then tell `ended` what was found.
+        """Yield all readable records, then report to `ended` what was found.
 
         Args:
-            followed: The segment that was begun right after this one is still there.
+            followed: The segment that was begun right after this one still exists.
             void_from: Records from this sequence on are void: a later segment has them again.
             committed_later: Gives the highest sequence that later segments of the same log know
                 as committed. Asked only when something is wrong here.
@@ -171,7 +171,7 @@ class SegmentReader:
         kind = KIND_END
         wanted = _CHUNK
         while True:
-            # Who still has a record of before has its memory for himself.
+            # A caller that still has an earlier record has its memory for itself.
             view = _memory.take(wanted)
             size = self._read_into(file, position, view)
             if size < wanted:
@@ -278,7 +278,7 @@ class SegmentReader:
         offset: int,
         damages: list[CorruptRecordError],
     ) -> memoryview | None:
-        """Decrypt a payload; None, and one more damage, when it is not what was written there.
+        """Decrypt a payload; None, and one more damage, when it is not what was written.
 
         Its checksum is right, so it is no torn tail.
 
@@ -407,10 +407,10 @@ class SegmentReader:
         return highest
 
     def _is_unwritten(self, file: ReadFile, position: int) -> bool:
-        """Return whether nothing of this segment is there, as far as that can be seen."""
+        """Return whether nothing of this segment was written, as far as that can be seen."""
         if not self.header.recycled:
             return self._is_zero(file, position)
-        # What is there may be older than this segment; only a header of its own proves a write.
+        # The bytes may be older than this segment; only a header of its own proves a write.
         header = memoryview(self._read(file, position, RECORD_HEADER_SIZE))
         reason, _ = check_header(header)
         return reason is not None or HEADER.unpack_from(header)[8] != self.header.owner

@@ -208,7 +208,7 @@ class SegmentWriter:
         except BaseException:
             file.close()
             if fs.begins_at_once:
-                raise  # What is there may be another writer's. One without records is no harm.
+                raise  # The file may be another writer's. One without records is no harm.
             try:
                 fs.remove(present)
             except OSError as error:
