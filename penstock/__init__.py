@@ -16,7 +16,7 @@ What must hold for every record:
 The rooms, in the order in which they may import each other (never back):
 
 * `penstock.wal`: the segment log, an append-only log of records in numbered files.
-* `penstock.dead_letters`: records that fit nowhere, kept where somebody finds them.
+* `penstock.dead_letters`: records that fit nowhere, kept where they can be found.
 * `penstock.wire`: the control protocol between driver, receivers and block servers.
 * `penstock.blockstore`: storing, serving, finding and reading sealed blocks.
 * `penstock.receiver`: `Receiver`, its supervisor, the block generator, the rate limiter.
@@ -26,8 +26,9 @@ The rooms, in the order in which they may import each other (never back):
 * `penstock.rates`: how fast each receiver may be: whose limit holds, groups, estimators.
 * `penstock.host`: what runs receivers, no matter who takes their blocks: checks, durability, start,
   end.
-* `penstock.listeners`: what a program implements to be told of receivers and batches; the events.
-* `penstock.monitor`: what somebody sees of a running program from outside.
+* `penstock.listeners`: what a program implements to be notified of receivers and batches; the
+  events.
+* `penstock.monitor`: what is seen of a running program from outside.
 * `penstock.streaming`: `StreamingContext`, the DStream graph, batches and their jobs.
 * `penstock.sql`: `ReceiverHost`, and received records as a source of Structured Streaming.
 * `penstock.replay`: reading again what the logs of a `StreamingContext` have.
@@ -39,17 +40,17 @@ Beside them stand:
 `settings/`                  every configuration key, how its text is read, what is said of it
 `errors`, `user_errors`      the root of the errors; what the program's own functions raised
 `clock`                      time, which tests drive; how long threads waited
-`threads`, `event_loop`       every thread, and who hears of its end; one with a queue
+`threads`, `event_loop`       every thread, and what hears of its end; one with a queue
 `backoff`                    pauses between tries
 `rate_limited_log`           log lines that repeat
-`position_changes`           positions that are told by their changes; positions as JSON
+`position_changes`           positions that are stored by their changes; positions as JSON
 `whole_files`                what commands write has its name once it is whole
-`parquet_files`              Parquet files of which Spark finds each row that matches
+`parquet_files`              Parquet files in which Spark finds each row that matches
 `reused_memory`              buffers that are used again once no one looks into them
 `hkdf`                       keys out of one secret
 `processes`                  which process is meant, whether it lives, and not beyond its parent
 `worker`, `daemon`           what makes short tasks short in PySpark's worker; warm workers
-`_lazy_door`                 a room whose modules are imported when somebody asks for them
+`_lazy_door`                 a room whose modules are imported when they are asked for
 `_arguments`, `_html`        what a program gives; records as tables in notebooks
 `_versions`, `__main__`      which versions fit; the command ``penstock``
 `commands`                   what the commands of the rooms share

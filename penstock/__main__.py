@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names and return its exit code.
 
     Args:
-        argv: The arguments without the program's name; None takes those of the process.
+        argv: The arguments without the program's name; None takes the process's own.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = f"penstock {arguments[0]}" if arguments and arguments[0] in _COMMANDS else "penstock"

@@ -26,7 +26,7 @@ def find_pyspark_version() -> str | None:
     """Return the version of the PySpark that an import would find, or None when there is none.
 
     Raises:
-        ImportError: There is a package named `pyspark`, but it does not tell its version.
+        ImportError: There is a package named `pyspark`, but it does not say its version.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol
 
 YEARS_S = range(-62_135_596_800, 253_402_300_800)
-"""Seconds since 1970 in the years 1 to 9999, which are those of Python and of Spark."""
+"""Seconds since 1970 in the years 1 to 9999, as in Python and Spark."""
 
 
 class Clock(Protocol):

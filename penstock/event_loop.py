@@ -78,7 +78,7 @@ class EventLoop:
         return not self.thread.is_alive()
 
     def _run(self) -> None:
-        # Entered again after an error that could not be told: with the next event.
+        # Entered again after an error that could not be reported: with the next event.
         event, self._first = self._first or self._next(), None
         while event is not None:
             try:

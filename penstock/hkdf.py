@@ -6,7 +6,7 @@ import hmac
 
 
 def derived_key(secret: bytes, info: bytes) -> bytes:
-    """Return a key of 32 bytes, which tells nothing of the secret or of others made of it.
+    """Return a key of 32 bytes, which reveals nothing of the secret or of others made from it.
 
     Its first block is enough, and one call of the standard library: receivers and batch tasks need
     it also where the package ``cryptography`` is not installed.

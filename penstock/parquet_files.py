@@ -1,8 +1,8 @@
-"""Parquet files of which Spark finds each row that matches.
+"""Parquet files in which Spark finds each row that matches.
 
 Spark passes over what the file seems to rule out. The least and the greatest number of a column
-are without NaN there, which in Spark is greater than any number; and a zero is looked up in the
-dictionary by its bits, though 0.0 equals -0.0. So columns of floats have neither of the two here.
+leave out NaN, which in Spark is greater than any number; and a zero is looked up in the dictionary
+by its bits, though 0.0 equals -0.0. So columns of floats have neither of the two here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parquet_writer(file: IO[bytes], schema: pa.Schema) -> pq.ParquetWriter:
 
 @functools.lru_cache(16)
 def _without_floats(schema: pa.Schema) -> list[str]:
-    """Return the paths of all columns that have no floats, those within others too."""
+    """Return the paths of all columns that have no floats, also those within others."""
     import pyarrow.parquet as pq
 
     empty = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Positions that are told by their changes: a place of each of many parts, told when it moves.
+"""Positions that are stored by their changes: a place of each of many parts, stored when it moves.
 
 A position that is a dict may be as large as its source has parts. With each block only what changed
 since the last one goes to the driver's log; the ledger keeps the whole. In MessagePack changes are

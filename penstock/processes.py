@@ -1,4 +1,4 @@
-"""Which process somebody is, so that another one on the same host can tell whether it lives.
+"""Which process it is, so that another one on the same host can tell whether it lives.
 
 `die_with` is for a process that is not to outlive its parent.
 """
@@ -16,10 +16,10 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """One process, told from a later one that gets the same number.
+    """One process, not to be taken for a later one that gets the same number.
 
     Attributes:
-        host: The boot of the host, and the process numbers that it can see there.
+        host: The boot of the host, and the process numbers that it can see.
         pid: Its number.
         started: When it was started, in ticks since the boot.
     """
@@ -54,7 +54,7 @@ def host_id() -> str:
     """Name this host as of this boot, and the process numbers that can be seen here.
 
     Returns:
-        Empty where the system does not tell: then no process is known.
+        Empty where the system does not say: then no process is known.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:

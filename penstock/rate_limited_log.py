@@ -30,7 +30,7 @@ class _Kind:
 class RateLimitedLog:
     """Logs the first of many like events and counts the others, so that a flood fills no disk.
 
-    The next one after the interval tells how many there were. Any thread may log.
+    The next one after the interval says how many there were. Any thread may log.
 
     Args:
         logger: Where to.

@@ -11,8 +11,8 @@ import os
 import threading
 
 _KEPT = 2
-"""How many buffers are kept. Who reads one block after the other looks into one of them still when
-the next is read."""
+"""How many buffers are kept. A reader of one block after the other still looks into one of them
+when the next is read."""
 
 
 class ReusedMemory:
@@ -42,7 +42,7 @@ class ReusedMemory:
                     return memoryview(buffer)[:size]
             # Shared memory, the default, a child would share.
             made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            # Who looks into one that is not kept any more has it for himself.
+            # A reader that looks into one that is not kept any more has it for itself.
             self._kept = [*self._kept[1 - _KEPT :], made]
             return memoryview(made)
 

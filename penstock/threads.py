@@ -1,11 +1,11 @@
-"""The threads of the product: each has a name, an owner who joins it, and an end that is heard of.
+"""The threads of the product: each has a name, an owner who joins it, and an end that is noticed.
 
-`OwnedThread` is the one place that makes a thread. What its function raises reaches its owner, who
-says how it goes on:
+`OwnedThread` is the one place that makes a thread. What its function raises reaches its owner,
+which says how it goes on:
 
 * With `again` the function is a loop that is entered again after a pause: for work that others
-  depend on and that an error need not end. Each error is logged, and told to `on_error`.
-* Else the thread ends, and `on_error` is told; what is waited for by others must not hang then.
+  depend on and that an error need not end. Each error is logged, and passed to `on_error`.
+* Else the thread ends, and `on_error` is called; then what others wait for must not hang.
 * Without either the error travels on to `threading.excepthook`. In the process of a receiver
   that ends the attempt, and the driver starts another one (`penstock.receiver.user_calls`).
 """
@@ -39,8 +39,8 @@ class OwnedThread(threading.Thread):
     Args:
         function: What it does.
         name: The thread is called ``penstock-<name>``.
-        on_error: Told, in the thread, of what the function raised.
-        again: Whether the function is called again then. It must have kept nothing in hand that is
+        on_error: Called, in the thread, with what the function raised.
+        again: Whether the function is then called again. It must have kept nothing in hand that is
             lost by that, and return at once when its owner has stopped it.
         daemon: Whether the interpreter exits without waiting for it.
     """
@@ -79,7 +79,7 @@ class OwnedThread(threading.Thread):
         try:
             self._inherited.run(self._call)
         finally:
-            # What it refers to is not kept by who keeps the thread.
+            # What it refers to is not kept as long as the thread.
             self._function = None
 
     def _call(self) -> None:

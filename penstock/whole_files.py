@@ -1,7 +1,7 @@
 """Files that commands write for a person: each has its name once it is whole.
 
 Until then it is called ``<name>.<pid>.part``: half of the records look like all of them. An error
-or Ctrl-C removes that; who is killed leaves it. Nothing is overwritten, and all is private.
+or Ctrl-C removes that; a kill leaves it. Nothing is overwritten, and all is private.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def whole_file(path: str) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def whole_folder(path: str) -> Iterator[str]:
-    """Make a folder, which has its name when all that is written in it is there.
+    """Make a folder, which has its name when all is written in it.
 
     Yields:
         What it is called until then.
@@ -69,7 +69,7 @@ def private(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Have errors of writing name what is written: those of Arrow, Parquet and `write` do not."""
+    """Have errors of writing name what is written; Arrow's, Parquet's and `write`'s do not."""
     try:
         yield
     except OSError as error:

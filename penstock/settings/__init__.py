@@ -36,5 +36,5 @@ __all__ = [
 _MODULES = {"table": __all__}
 
 if not TYPE_CHECKING:
-    # Who reads one value needs no table.
+    # Reading one value needs no table.
     __getattr__ = lazy_door(__name__, _MODULES)

@@ -417,7 +417,7 @@ class LogFolder(LocalPath):
         )
 
     def read(self, text: str) -> str:
-        # Imported here: what only tells of settings needs no logs.
+        # Imported here: what only lists settings needs no logs.
         from penstock.wal import is_shared, normal_address
 
         text = text.strip()

@@ -209,7 +209,7 @@ def meaning_of(error: BaseException, what: str) -> AwsError:
 
 @dataclass(frozen=True)
 class Account:
-    """Where AWS is and who asks; what is None is found as boto3 finds it, in the executor.
+    """Where AWS is, and credentials; what is None is found as boto3 finds it, in the executor.
 
     Attributes:
         region: For example ``eu-west-1``.

@@ -6,7 +6,7 @@ What must hold
 * The client's thread never waits in `store`: heart-beats go on, and acknowledgements are sent,
   while a full queue holds the records back.
 * Messages are stored in the order in which the client gave them, by one thread; so when the
-  acknowledgement of a message is due, all that came before it is durable, too.
+  acknowledgement of a message is due, all that came before it is also durable.
 * What waits between both threads is bounded by what the client takes without acknowledging it.
 * A stop ends both; acknowledgements that are due are sent before the connection is closed.
 """

@@ -231,7 +231,7 @@ class Messages:
         ack: Callable[[], None] | None = None,
         letters: Sequence[tuple[Any, str]] = (),
     ) -> Any:
-        """Store messages; position and acknowledgement are those of all of them.
+        """Store messages; position and acknowledgement are for all of them.
 
         Args:
             to: What they are stored to.

@@ -34,7 +34,7 @@ _TELL_S = 10.0
 class SelectingReceiver(ThreadedReceiver, ABC):
     """A receiver whose `_listen` waits for sockets, and returns soon after it was stopped.
 
-    The selector is woken then.
+    The stop wakes the selector.
     """
 
     STOP_BOUND_S = 5.0
@@ -107,7 +107,7 @@ class Datagrams:
         self._seen = 0
 
     def read(self, most: int) -> Iterator[tuple[bytes, str]]:
-        """Yield datagrams that have come, at most that many, and who sent each."""
+        """Yield datagrams that have come, at most that many, each with its sender."""
         for _ in range(most):
             try:
                 size, sender = self._socket.recvfrom_into(self._view)
@@ -149,7 +149,7 @@ def sender_text(sender: Any) -> str:
 
 def set_receive_buffer(bound: socket.socket, size: int) -> int:
     """Ask for a receive buffer; return what the kernel gives."""
-    try:  # beyond net.core.rmem_max, for who may do that
+    try:  # beyond net.core.rmem_max, for users who may do that
         bound.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
     except PermissionError:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)

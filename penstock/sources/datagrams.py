@@ -5,7 +5,7 @@ What must hold
 
 * A datagram is a record, whole; one that is larger than the limit is a dead letter.
 * The protocol has no acknowledgement. What the kernel had no room for is lost, and counted and
-  reported; what was in the open block when the process was killed is lost, too.
+  reported; what was in the open block when the process was killed is also lost.
 * While `store` waits for the rate or a full queue nothing is read: the kernel's buffer fills, and
   then drops. Memory stays bounded.
 * At a stop what has come is stored before the socket is closed.
@@ -53,8 +53,8 @@ class DatagramReceiver(SelectingReceiver):
     """Stores each datagram that comes to a UDP port, or to a Unix socket, as `bytes`.
 
     UDP has no acknowledgement: what the kernel dropped for want of room is counted and reported,
-    and what had come within the last block interval when the process was killed is lost. Who sends
-    to a Unix socket waits while it is full, or is told so.
+    and what had come within the last block interval when the process was killed is lost. A sender
+    to a Unix socket waits while it is full, or gets an error.
 
     Args:
         port: The UDP port, 0 for any, or a range such as ``"9000-9009"``, of which the first is

@@ -78,7 +78,7 @@ _LooseFloat.register(float)
 _LOOSE: dict[Any, Any] = {datetime: _LooseDatetime, time: _LooseTime, float: _LooseFloat}
 _STRICT = {loose: kind for kind, loose in _LOOSE.items()}
 _IS_FINER = re.compile(rb"\.\d{7}(?<=:\d\d\.\d{7})").search
-"""The point is looked for, of which there are fewer than colons."""
+"""The point is looked for, since there are fewer than colons."""
 _TIME = re.compile(
     r"((?:\d{4}-\d\d-\d\d[Tt ])?\d\d:\d\d)(?:(:\d\d)(?:(\.\d{1,6})\d*)?)?"
     r"([Zz]|[+-]\d\d(?::?\d\d)?)?",
@@ -114,7 +114,7 @@ class ReadValues:
 
 
 class ValueFormat(ABC):
-    """Makes structs of bytes. Called with bytes it makes a `dict`, so it is a deserializer, too."""
+    """Makes structs of bytes. Called with bytes it makes a `dict`, so it is also a deserializer."""
 
     @property
     @abstractmethod
@@ -270,7 +270,7 @@ def _loosely(loose: Any, given: Any) -> Any:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None  # so that the place is told, too
+        raise ValueError(str(error)) from None  # so that the place is also shown
 
 
 def _number(text: str) -> Decimal | float:
@@ -591,7 +591,7 @@ class FunctionFormat(ValueFormat):
             read = self._function(list(values))
             read = read.to_struct_array() if isinstance(read, pa.RecordBatch) else read
             are_rows = isinstance(read, pa.StructArray) or set(map(type, read)) <= {dict}
-        except Exception as error:  # the program's function; the value is told
+        except Exception as error:  # the program's function; the value is shown
             raise ValueError(typed_text(error)) from error
         if not are_rows or len(read) != len(values):
             raise ValueError(f"the function gave no {len(values)} dicts, but {read!r:.80}")
@@ -638,7 +638,7 @@ def _parse(texts: Sequence[str]) -> list[Any]:
 def _read_defaults(schema: Any, known: dict[str, Any]) -> None:
     """Make the defaults in a schema what values would be that were read.
 
-    fastavro gives them as they stand in JSON: bytes are text there, and records may lack fields.
+    fastavro gives them as they stand in JSON: bytes are text, and records may lack fields.
 
     Args:
         schema: As `_parse` gives it; changed in place.

@@ -9,8 +9,8 @@ What must hold
   once, in whatever order the server gives it again.
 * Numbers hold for one stream only: the position has its time of creation, and nothing of it counts
   for a stream that was made again under the same name. No acknowledgement goes to that one either.
-* The server is told that a message is in progress as long as it waits for its block, so that it is
-  not given again, to this receiver or another one.
+* The server is notified that a message is in progress as long as it waits for its block, so that it
+  is not given again, to this receiver or another one.
 * No more messages are asked for than there is room for; what the client holds is bounded by that,
   also in bytes.
 * A consumer that vanishes is made again, and begins after the first numbers that are stored without
@@ -88,12 +88,12 @@ class NatsReceiver(LoopReceiver):
     Args:
         servers: ``nats://host:4222``, ``tls://…``, or several; a user and a password may stand in
             it, and are in no message.
-        stream: The stream, which must be there.
+        stream: The stream, which must exist.
         consumer: The name of the durable consumer. Several receivers may share one.
         subjects: Which subjects a new consumer gets; all if empty.
         start: Where a new consumer begins: ``"all"``, or ``"new"`` for what comes from now on.
         ack_wait_s: Of a new consumer: seconds after which a message is given again that was neither
-            acknowledged nor told to be in progress.
+            acknowledged nor said to be in progress.
         max_pending: How many messages may wait for their blocks; a new consumer's
             ``max_ack_pending``.
         domain: The JetStream domain.
@@ -414,7 +414,7 @@ class NatsReceiver(LoopReceiver):
         """
         before, stored = taken.stored, taken.stored.copy()
         if taken.floor:
-            # The server gives again nothing up to there.
+            # The server gives nothing up to that again.
             stored.add(1, taken.floor)
         for each in messages:
             stored.add(each.first, each.sequence)
@@ -502,7 +502,7 @@ class _Numbers:
         return bool(self._firsts)
 
     def gapless(self) -> int:
-        """Return the last number up to which all are there, from 1 on; 0 if that is none."""
+        """Return the last number up to which it has all, from 1 on; 0 if that is none."""
         return self._lasts[0] if self._firsts and self._firsts[0] == 1 else 0
 
     def add(self, first: int, last: int) -> None:
@@ -646,7 +646,7 @@ class _Connection:
 
 
 async def _answer(connection: _Connection, taken: _Taken, every_s: float) -> None:
-    """Acknowledge what is due, and tell the server every so often what is in progress.
+    """Acknowledge what is due, and tell the server now and then what is in progress.
 
     What is not acknowledged, as the connection has ended, comes again.
     """

@@ -1,9 +1,9 @@
-"""The driver's side: who receives, where, and which blocks are there (Spark's ``ReceiverTracker``).
+"""The driver's side: the receivers, where they are, and the blocks (Spark's ``ReceiverTracker``).
 
 What must hold:
 
-- *Log before act* (I1, I3, I4). Every change is in the driver log before anybody is told.
-- *One block, one batch* (I2), or one place for all who read its stream.
+- *Log before act* (I1, I3, I4). Every change is in the driver log before anyone hears of it.
+- *One block, one batch* (I2), or one place for all readers of its stream.
 - *One receiver per stream*, and a split of a shared source in one place. When an attempt registers,
   older ones are fenced.
 - *A second copy is known or it does not count*.
@@ -15,8 +15,9 @@ Layout, from the top; each room's door says more:
 - ``_endpoint``: the messages; many `AddBlock` of them as one record of the log, and receivers
   that store dead letters again. ``_control``: what is done with them, and what is said of hosts
   that are out of reach.
-- ``consumers``: those who read streams by places: queries, and functions that are sent records.
-- ``hosts``: the hosts that have blocks: who serves them, who has copies, what is deleted there.
+- ``consumers``: readers of streams by places: queries, and functions that are sent records.
+- ``hosts``: the hosts that have blocks: what serves them, which have copies, what is deleted on
+  them.
 - ``receivers``: the receivers, their Spark jobs and slots, and the splits of shared sources.
 - ``ledger``: the blocks that were received, and the driver log.
 - ``cluster``: what is asked of Spark. ``errors``: what can go wrong.

@@ -54,7 +54,7 @@ _log = logging.getLogger("penstock.tracker")
 _SERVER_GRACE_S = 1.0
 """How long a block server may be away before another is started."""
 _RECEIVER_GRACE_S = 1.0
-"""How long a receiver may be away before the user is told: mostly its job has ended, too."""
+"""How long a receiver may be away before it is logged: mostly its job has also ended."""
 
 _SERVER_LOOK_S = 30.0
 """How long a receiver may take to start another, until it is asked again: one that was only stopped
@@ -65,8 +65,8 @@ _LOST_HOST_S = 5.0
 
 _LATE_START_S = 20.0
 _MOST_LATE_START_S = 600.0
-"""How long after its start a receiver that has not registered is told; the longest time until it is
-told again."""
+"""How long after its start a receiver that has not registered is logged; the longest time until it
+is logged again."""
 
 _SKIPPED_REMEMBERED = 10_000
 """Blocks left out of batches that are remembered by id, so that each is counted once."""
@@ -108,7 +108,7 @@ class Control:
             listeners: Are notified of receivers.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
-            disk_room: Is told of logs that run short of room.
+            disk_room: Is notified of logs that run short of room.
             on_letters_sent: Is notified what became of letters that a receiver was to store again.
             slots: The slots that receivers share.
             rereplication: Has copies that were lost made again.
@@ -231,7 +231,7 @@ class Control:
             return Refused(replaced(message))
         info, new, rates = registered
         if not self._is_started():
-            # It came just when the receivers were told to stop, and would never hear of it.
+            # It came just when the receivers were asked to stop, and would never hear of it.
             peer.send(StopReceiver())
         elif self._block_servers.is_lost(message.host):
             # It died while no receiver was there to start another.
@@ -401,7 +401,7 @@ class Control:
     def watch_starts(
         self, before: frozenset[tuple[int, str]] = frozenset(), pause_s: float = 0.0
     ) -> None:
-        """Tell of receivers that do not start: of their records nothing else is to be seen.
+        """Log receivers that do not start: of their records nothing else is to be seen.
 
         Args:
             before: Streams and attempts that had not started when it was looked last.
@@ -447,7 +447,7 @@ class Control:
 def what_is_there(
     blocks: Mapping[int | None, Sequence[ReceivedBlockInfo]], served: Container[str] = ()
 ) -> str:
-    """Say which blocks of which batches cannot be read from other hosts.
+    """Describe the blocks of batches that cannot be read from other hosts.
 
     Those can be read that are on HDFS, or also on a host that is served.
 

@@ -1,4 +1,4 @@
-"""`TrackerEndpoint`: what arrives from receivers and block servers, and who deals with it.
+"""`TrackerEndpoint`: what arrives from receivers and block servers, and what deals with it.
 
 On the server's event loop only two things happen: an `AddBlock` is queued for the next log record
 (`BatchedAdditions`), everything else for the thread ``penstock-tracker-control``, which may wait
@@ -165,7 +165,7 @@ class BatchedAdditions(Generic[Token]):
     def _add(self, batch: list[tuple[Token, AddBlock]]) -> list[tuple[Token, Message]]:
         try:
             answers = self._tracker.add_many([message for _, message in batch])
-        except Exception as error:  # noqa: BLE001 - a defect: the receivers are told, and try again
+        except Exception as error:  # noqa: BLE001 - a defect: the receivers get it, and try again
             _log.exception("adding blocks failed")
             failure = Failure(f"adding blocks failed: {error!r}")
             return [(token, failure) for token, _ in batch]
@@ -383,7 +383,7 @@ class LetterSends:
 
         Args:
             stream_id: The stream.
-            letters: The folder of each one's log, and its number there.
+            letters: The folder of each one's log, and its number in that.
             even_sent: Also those that were sent before, or may have been.
             timeout_s: How long to wait for the receiver.
 

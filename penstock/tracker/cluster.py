@@ -30,7 +30,7 @@ DRIVER_ID = "driver"
 """Spark's name for the driver's own block manager, and for the one executor of a local master."""
 
 _WILDCARDS = ("0.0.0.0", "::")
-"""What a server listens at for all addresses of its host; the second for those of IPv4, too."""
+"""What a server listens at for all addresses of its host; the second also for those of IPv4."""
 
 _WAKE_TASKS = 50
 _WAKE_REDUCERS = 20
@@ -97,11 +97,11 @@ class Cluster(Protocol):
         ...
 
     def addresses(self, wanted: str | None) -> tuple[str, str | None]:
-        """Return the address to listen at, and the one to tell others (None: the same)."""
+        """Return the address to listen at, and the one to give others (None: the same)."""
         ...
 
     def wait_for_executors(self, tasks: int) -> None:
-        """Return when executors are up, and others may have come up, too.
+        """Return when executors are up, and others may also have come up.
 
         Args:
             tasks: As many executors are enough.
@@ -114,7 +114,7 @@ class Cluster(Protocol):
 
     @property
     def decommissions(self) -> bool:
-        """Whether executors tell before they go."""
+        """Whether executors give notice before they go."""
         ...
 
     def leaving(self) -> Mapping[str, str]:
@@ -249,7 +249,7 @@ class SparkCluster:
             return frozenset()
         scheduler = self._jsc().taskScheduler()
         up = [str(summary.id()) for summary in summaries]
-        # What Spark was told by the cluster manager, by a host or by `decommissionExecutor`.
+        # What Spark learned from the cluster manager, a host or `decommissionExecutor`.
         return frozenset(
             one for one in up if scheduler.getExecutorDecommissionState(one).isDefined()
         )
@@ -372,8 +372,8 @@ class SparkCluster:
             self._sc.cancelJobsWithTag(tag)
 
     def thread(self, target: Callable[[], None], name: str) -> Thread:
-        # Takes the local properties of who starts it (scheduler pool and the like) to the
-        # JVM's thread that belongs to it, and no job of another thread sees those set in it.
+        # Takes the local properties of its starter (scheduler pool and the like) to the JVM's
+        # thread that belongs to it, and no job of another thread sees those set in it.
         return InheritableThread(target, name=name, daemon=True)
 
     def _jsc(self) -> Any:

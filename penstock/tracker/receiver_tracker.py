@@ -113,7 +113,7 @@ class ReceiverTracker:
     Attributes:
         ledger: The ledger.
         letter_sends: Has receivers store dead letters again.
-        shared_rate: What the receivers share with those of other applications.
+        shared_rate: What the receivers share with other applications' receivers.
     """
 
     def __init__(
@@ -323,16 +323,15 @@ class ReceiverTracker:
     def stop_receiving(self, graceful: bool, timeout_s: float) -> None:
         """Stop all receivers; the ledger and the block servers stay for the last batches (I10).
 
-        Each is told to stop: it stores and reports its last blocks, deregisters, and its job ends.
-        What has not ended in time is cancelled. May be called
-        again when it was interrupted.
+        Each is asked to stop: it stores and reports its last blocks, deregisters, and its job ends.
+        What has not ended in time is cancelled. May be called again when it was interrupted.
 
         Args:
             graceful: Wait the whole `timeout_s` for the receivers; else at most 10 s of it.
             timeout_s: The longest wait.
         """
         with self._lock:
-            # STOPPING: a call before was interrupted, or another thread is in it too.
+            # STOPPING: a call before was interrupted, or another thread is also in it.
             if self._state not in (TrackerState.STARTED, TrackerState.STOPPING):
                 return
             self._state = TrackerState.STOPPING
@@ -413,7 +412,7 @@ class ReceiverTracker:
             )
 
     def _server_died(self, error: BaseException) -> None:
-        """Tell of every receiver that nothing of it arrives any more."""
+        """Report of every receiver that nothing of it arrives any more."""
         for stream_id in self._receiver_objects:
             self._listeners.gave_up(
                 stream_id,
@@ -743,7 +742,7 @@ class ReceiverTracker:
         return found is not None and found.deliver == "stored"
 
     def stop_all_receivers(self, timeout_s: float | None = None) -> None:
-        """Tell all connected receivers to stop within a time (Spark's ``StopAllReceivers``)."""
+        """Ask all connected receivers to stop within a time (Spark's ``StopAllReceivers``)."""
         for peer in self._receivers.active_peers():
             peer.send(StopReceiver(timeout_s=timeout_s))
 
@@ -846,7 +845,7 @@ class ReceiverTracker:
         )
 
     def take_slow_blocks(self) -> list[SlowBlock]:
-        """Return what tasks told of blocks that were slow to read since the call before."""
+        """Return what tasks reported of blocks that were slow to read since the call before."""
         found: list[SlowBlock] = []
         while self._control is not None and self._control.slow_blocks:
             found.append(self._control.slow_blocks.popleft())
@@ -895,7 +894,7 @@ class ReceiverTracker:
         return self.ledger.last_allocated_ms
 
     def release_memory(self, time_ms: int, /) -> None:
-        """Let the memory copies of a batch's blocks go, where the log has the blocks, too."""
+        """Let the memory copies of a batch's blocks go, where the log also has the blocks."""
         self._deletion.release_memory(self.ledger.get_blocks_of_batch(time_ms))
 
     def cleanup_old_blocks_and_batches(self, threshold_ms: int, /) -> None:

@@ -57,7 +57,7 @@ class AmqpReceiver(ClientReceiver):
     """Consumes a queue of an AMQP 0-9-1 server such as RabbitMQ, and stores the messages' bodies.
 
     A message is acknowledged when it is durable. One that has a message id is stored once, also
-    when the receiver is killed; one without may come twice then.
+    when the receiver is killed; one without may then come twice.
 
     Args:
         url: ``amqp://host:5672/vhost``, or ``amqps://host:5671/vhost`` for TLS; without a path the

@@ -213,7 +213,7 @@ def _failed(error: Exception) -> PenstockError:
         # Of a connection that was never there pika says nothing itself.
         cause = getattr(error.args[0], "exception", error)
     said = typed_text(cause)
-    # pika takes a connection that ends at that moment for a refusal, too.
+    # pika also takes a connection that ends at that moment for a refusal.
     if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
         return RefusedError(f"it refuses the connection: {said}")
     return ServerError(said)
@@ -225,7 +225,7 @@ def _closed(error: ChannelClosedByBroker) -> PenstockError:
 
 
 def _id_of(message: _Delivery) -> bytes | None:
-    """Return what tells a message from others: its id, and what it holds, should ids repeat."""
+    """Return what identifies a message: its id, and what it holds, should ids repeat."""
     given = message.properties.message_id
     if not given:
         return None

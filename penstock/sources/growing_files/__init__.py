@@ -6,7 +6,7 @@ What must hold
 * A line is stored when it has ended, and not before. One whose file is gone before it ended is a
   dead letter.
 * The place of each file is durable together with the lines before it: a receiver that was killed
-  goes on there. With the place goes what the file is: device, inode, a digest of its first bytes, a
+  goes on at it. With the place goes what the file is: device, inode, a digest of its first bytes, a
   checksum of the last before the place. Only places that changed go with lines: files may be many.
 * A file that was renamed is gone on with. A file that was truncated, replaced, or whose inode was
   used again is another one, read from its beginning. A copy or a compressed file of one that was

@@ -46,7 +46,7 @@ class Content(Protocol):
         Args:
             place: Where.
             view: Is filled with what follows.
-            before: That many bytes before the place are read, too.
+            before: That many bytes before the place are also read.
 
         Returns:
             The bytes before it, and how many were filled in.
@@ -54,7 +54,7 @@ class Content(Protocol):
         ...
 
     def ends_of(self, what: bytes) -> Iterator[int]:
-        """Yield where some bytes end, each time that they are there."""
+        """Yield where some bytes end, each time that they occur."""
         ...
 
     def close(self) -> None:

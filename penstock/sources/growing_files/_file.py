@@ -73,7 +73,7 @@ class GrowingFile:
         tail: The last bytes before the place; shorter after a start, see `check`.
         sum: Their checksum.
         size: Its size when it was read last.
-        changed_ns: When it was changed by then.
+        changed_ns: When it was changed before that.
         missing_since_s: Since when no name that is asked for leads to it; 0: one does.
         skipped: Up to where a line that is too long has been passed over, without its end.
         content: It, while it is open.
@@ -173,9 +173,9 @@ class FileTable:
         now_s: Monotonic time.
 
     Attributes:
-        by_key: Those that are there.
+        by_key: Those that exist.
         gone: Those whose inode is gone, or holds something else, by name.
-        changed: Those whose position is to be told with the next records; None: it is forgotten.
+        changed: Those whose position is to go with the next records; None: it is forgotten.
     """
 
     def __init__(
@@ -336,7 +336,7 @@ class FileTable:
         return found
 
     def _is_being_copied(self, file: GrowingFile, content: Content, length: int) -> bool:
-        """Return whether a file is the beginning of another, which is there, or was just now."""
+        """Return whether a file is the beginning of another, which exists, or did just now."""
         if file.key is None:
             return False
         if file.content is None:

@@ -80,7 +80,7 @@ class GrowingFilesReceiver(ThreadedReceiver):
     Args:
         patterns: Paths of files, with ``*``, ``?``, ``[...]`` and ``**``; one or many.
         start: Where a new stream begins: ``"beginning"``, or ``"end"`` for what is added from then
-            on to the files that are there. Files that come later are read from their beginning.
+            on to existing files. Files that come later are read from their beginning.
         columns: Whether lines are stored as columns: ``path``, ``offset`` (of the line's first byte
             in the file, unpacked) and ``value`` (its bytes without the end).
         text: Whether a line is a ``str``, else ``bytes``. Text ends with LF, CR LF or CR, and what
@@ -259,7 +259,7 @@ class _Reading:
                 or self._tried(*where, partial(self._holds, file, where[0]))
             )
             if where is None or not is_it:
-                if is_it is None:  # That cannot be told yet.
+                if is_it is None:  # That cannot be known yet.
                     found.pop(file.key, None)
                 else:
                     self._read_last(file)
@@ -290,7 +290,7 @@ class _Reading:
         return bool(due)
 
     def _tell(self, path: str, message: str, error: BaseException | None = None) -> None:
-        """Tell of a file once, until it can be read."""
+        """Report a file once, until it can be read."""
         if path not in self._told:
             self._told.add(path)
             self._receiver.reportError(message, error)
@@ -457,7 +457,7 @@ class _Reading:
             self._files.stand_at(file, content, begin + cut)
 
     def _tell_begin(self) -> None:
-        """Store where all files stand that were there; until that is durable it is done again."""
+        """Store where all existing files stand; until that is durable it is done again."""
         begun = dict.fromkeys((name_in(split, _BEGINS) for split in self._beginning), True)
         self._beginning = set()
         while self._files.changed:

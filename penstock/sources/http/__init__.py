@@ -9,7 +9,7 @@ What must hold
   of them is stored.
 * A request with a key is stored once: its key becomes durable with its records, as part of the
   stream's position. What is sent again is answered, as long as the key is among those that are
-  remembered: the last `keys` of the stream, after a kill too. Without a key a request whose answer
+  remembered: the last `keys` of the stream, also after a kill. Without a key a request whose answer
   was lost is stored twice.
 * While the stream is held, by its rate or by a full queue, requests are refused with 503 and
   ``Retry-After``; what is in memory stays bounded, whatever is sent and however slowly.

@@ -3,7 +3,7 @@
 What must hold: a request whose records are durable is never stored again while its key is known,
 and a key is known only if its records are durable, or about to be. So keys are part of the stream's
 position, which becomes durable together with the records or not at all: a `dict` of numbered
-chunks, of which each call of `store` changes the last one.
+chunks, the last of which each call of `store` changes.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Keys(Generic[T]):
             del self._known[next(key for key, (_, later) in self._known.items() if later is None)]
 
     def changes_with(self, entries: Iterable[bytes]) -> PositionChanges:
-        """Return what changes of the position when these are stored, too; see `stored`."""
+        """Return what changes of the position when these are also stored; see `stored`."""
         number, chunk = self._last
         changes: dict[str, bytes | None] = {}
         for entry in entries:

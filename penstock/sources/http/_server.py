@@ -79,7 +79,7 @@ class _Taken:
 
     Attributes:
         size: Bytes that it has in memory until then.
-        waiting: Of who waits until then: its sender, and senders of the same again.
+        waiting: Those who wait until then: its sender, and senders of the same again.
     """
 
     content: Content
@@ -333,7 +333,7 @@ class HttpServer:
             raise Refusal(500, "it could not be stored") from error
 
     def _settle(self, group: Sequence[_Taken], error: BaseException | None = None) -> None:
-        """Requests are durable, or failed: who waits for them goes on."""
+        """Requests are durable, or failed: their waiters go on."""
         for taken in group:
             if taken.is_settled:
                 continue

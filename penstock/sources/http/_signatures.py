@@ -105,8 +105,8 @@ class Signature(ABC):
 class GitHubSignature(Signature):
     """Checks ``X-Hub-Signature-256``; the message's name is ``X-GitHub-Delivery``.
 
-    That signature covers neither a time nor the name: who has seen a request can send it again
-    under another one. Use TLS.
+    That signature covers neither a time nor the name: anyone who has seen a request can send it
+    again under another one. Use TLS.
     """
 
     def check(self, headers: Mapping[str, str], body: bytes, now_s: float) -> str:

@@ -27,7 +27,7 @@ Layout
 `rdd`                one partition per range
 `_reading`           a task reads its range, with a consumer that its Python worker keeps
 `engines`            a room of its own: the clients, kafka-python and confluent-kafka
-`columns`            the columns of DataFrames: those of Spark's Kafka source
+`columns`            the columns of DataFrames, as in Spark's Kafka source
 `receiver`           a member of a consumer group, for those who want blocks
 `_ledger`            its offsets: stored, durable, committed
 `_group_watch`       what it looks at once a second: topics' ids, ends, and what keeps it waiting
@@ -40,9 +40,9 @@ Life of a batch
 
 In the generator's thread the node asks for partitions and their first and last offsets, adopts
 partitions that are new, and fixes the ranges, within the limits. A task borrows the consumer of
-its partition from its Python worker, seeks if it does not stand there, and polls up to the end of
-the range. The program may commit the range with `commitAsync`; it goes to the brokers with the
-next batch, or at the stop.
+its partition from its Python worker, seeks if it stands elsewhere, and polls up to the end of the
+range. The program may commit the range with `commitAsync`; it goes to the brokers with the next
+batch, or at the stop.
 """
 
 from penstock.sources.formats import AvroFormat, JsonFormat, ValueFormat

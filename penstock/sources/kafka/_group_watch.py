@@ -51,7 +51,7 @@ class GroupWatch:
         member: The member.
         offsets: Its offsets.
         start: `auto.offset.reset`.
-        report: Takes what the driver is to be told.
+        report: Takes what is to be reported to the driver.
         clock: The monotonic clock.
 
     """
@@ -74,7 +74,7 @@ class GroupWatch:
         self._report = report
         self._clock = clock
         self._known_until_s: dict[str, float] = {}
-        # Topics that are missing, since when; None: it is told.
+        # Topics that are missing, since when; None: it is reported.
         self._missing: dict[str, float | None] = {}
         self._ends: dict[TopicPartition, int] = {}
         self._ends_from_s = clock()
@@ -99,7 +99,7 @@ class GroupWatch:
 
         Those count that the isolation level lets read. Any thread may ask.
         """
-        # Those of other members are counted there.
+        # Other members count their own.
         begins = self._begins
         lags = []
         for each, end in self._ends.items():
@@ -125,7 +125,7 @@ class GroupWatch:
     # -- topics ----------------------------------------------------------------------------------
 
     def ids_now(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the ids of topics now; none of those that do not exist, or if no one tells."""
+        """Return the ids of topics now; none for those that do not exist, or if no one answers."""
         try:
             return _ids(self._client.partitions(topics, _ASK_S, False))
         except KafkaSourceError as error:
@@ -143,7 +143,7 @@ class GroupWatch:
         return self.made_anew({partition.topic for partition in begins})
 
     def made_anew(self, topics: Iterable[str]) -> set[str]:
-        """Start over with those topics that were deleted, and of which others have the names now.
+        """Start over with topics that were deleted and whose names others have now.
 
         What the member gave before the call and is of one of these must not be stored: it comes
         again, as the new topics are read from their first records.

@@ -15,8 +15,8 @@ _ID = "id"
 class OffsetLedger:
     """How far each partition has got, as the offset that comes next. Safe for several threads.
 
-    One condition guards all of it. Offsets are those of topics with an id: when another topic gets
-    the name, they are forgotten (`begin_anew`), and what is still said of them is not heard.
+    One condition guards all of it. Offsets belong to topics with an id: when another topic gets the
+    name, they are forgotten (`begin_anew`), and what is still said of them is not heard.
 
     Args:
         durable_s: How long `await_durable` waits at most.
@@ -71,7 +71,7 @@ class OffsetLedger:
             return self._ids.get(topic, "")
 
     def note_topic(self, topic: str, topic_id: str) -> None:
-        """Take note of the id of a topic of which none is known."""
+        """Take note of the id of a topic for which none is known."""
         with self._changed:
             self._ids[topic] = topic_id
 
@@ -82,7 +82,7 @@ class OffsetLedger:
             topic: The name.
             topic_id: The other one's id.
             first: The first offset of each of its partitions, also of those that other members
-                have: anyone who gets one begins there, or where the group is.
+                have: a member that gets one begins at that, or where the group is.
         """
         with self._changed:
             for offsets in (self._stored, self._durable, self._committed, self._passed):

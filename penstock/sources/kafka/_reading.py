@@ -32,8 +32,8 @@ from penstock.sources.kafka.params import KafkaParams
 from penstock.sources.kafka.records import KafkaRecord, OffsetRange, TopicPartition
 
 _SLICE_S = 0.05
-"""How long a poll waits. One that meets only markers of transactions returns nothing, and only
-the position tells that it got further; the client goes on fetching between polls."""
+"""How long a poll waits. One that meets only markers of transactions returns nothing, and only the
+position shows that it got further; the client goes on fetching between polls."""
 
 _MAX_RECORDS = 20_000
 
@@ -42,7 +42,7 @@ _log = logging.getLogger("penstock.sources.kafka")
 _IDLE_S = 240.0
 """How long an idle consumer is kept: less than the five minutes that Kafka allows between polls."""
 
-# The third part tells topics of the same name apart: what is fetched ahead belongs to one.
+# The third part distinguishes topics of the same name: what is fetched ahead belongs to one.
 _Key = tuple[str, TopicPartition, str]
 _owner_pid = 0
 
@@ -151,7 +151,7 @@ class _Range:
         return found
 
     def _go_on_after_loss(self, error: BaseException) -> None:
-        """Go to the first offset that is still there, or raise."""
+        """Go to the first offset that still exists, or raise."""
         first, last = self._consumer.client.bounds(self._reading.poll_s)
         what = f"the partition now has offsets {first} to {last}"
         topic, partition, _, until = self._wanted
@@ -199,7 +199,7 @@ def lend_consumer(
     Args:
         params: The client's settings.
         partition: The partition.
-        topic_id: Tells apart topics of the same name.
+        topic_id: Distinguishes topics of the same name.
         capacity: How many idle consumers this process keeps.
         timeout_s: How long the connection of a new one may take.
     """
@@ -228,7 +228,7 @@ def _drop_those_of_a_parent() -> None:
     """Forget consumers that a fork has copied without their threads."""
     global _owner_pid
     if os.getpid() != _owner_pid:
-        # Kept, because the end of such an object would wait for threads that are not there.
+        # Kept, because the end of such an object would wait for threads that do not exist.
         _of_parents.extend(_idle.values())
         _idle.clear()
         _owner_pid = os.getpid()

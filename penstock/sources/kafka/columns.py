@@ -1,4 +1,4 @@
-"""Records of Kafka as Arrow columns: those of Spark's Kafka source.
+"""Records of Kafka as Arrow columns, as in Spark's Kafka source.
 
 ``key`` and ``value`` (binary), ``topic`` (string), ``partition`` (int), ``offset`` (long),
 ``timestamp``, ``timestampType`` (int); with headers also ``headers``, an array of pairs of key and

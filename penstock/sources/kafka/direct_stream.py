@@ -88,8 +88,8 @@ class DirectKafkaInputDStream(DirectInputDStream):
     Attributes:
         current_offsets: The next offset of each partition.
         ranges: The ranges of the batches that are remembered, by batch time in milliseconds.
-        topic_ids: The ids of the topics by name, to find one that was created again. Ranges have
-            them, too.
+        topic_ids: The ids of the topics by name, to find one that was created again. Ranges also
+            have them.
         rate_limit: The most records per second of all partitions together, divided by their lag;
             None for no limit.
     """
@@ -141,7 +141,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         timeout_s = self._options.broker_timeout_s
         setting = "spark.penstock.kafka.brokerTimeout"
         self._client = DriverClient(self._strategy.params, timeout_s, setting)
-        # A checkpoint may have them as the client writes them that was used then.
+        # A checkpoint may have them as an earlier client wrote them.
         self.topic_ids = {name: topic_id_of(each) for name, each in self.topic_ids.items()}
         self._refused = set()
         found = self._find(self._client, timeout_s)
@@ -251,7 +251,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
         return rdd
 
     def _choose(self, time_ms: int) -> tuple[OffsetRange, ...]:
-        """Fix the ranges of a batch, remember them, and tell the listeners."""
+        """Fix the ranges of a batch, remember them, and report them to the listeners."""
         client = self._client
         assert client is not None
         try:
@@ -387,7 +387,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
     def _clamp(
         self, latest: Mapping[TopicPartition, int], time_ms: int
     ) -> dict[TopicPartition, int]:
-        """Return the ends of a batch's ranges: those of the partitions, or what limits allow."""
+        """Return the ends of a batch's ranges: the partitions' ends, or what limits allow."""
         limits = self._options.limits
         lags = {each: max(0, end - self.current_offsets[each]) for each, end in latest.items()}
         shares: dict[TopicPartition, int] = {}
@@ -417,7 +417,7 @@ class DirectKafkaInputDStream(DirectInputDStream):
                     self._refused.add(each.topic)
 
     def _send_commits(self, client: DriverClient) -> None:
-        """Commit what waits to be committed, and tell the callbacks."""
+        """Commit what waits to be committed, and call the callbacks."""
         with self.graph.lock:
             offsets, callbacks = self._commits, self._callbacks or []
             refused = sorted(self._refused)

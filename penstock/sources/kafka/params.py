@@ -49,7 +49,7 @@ class KafkaParams:
         start: ``earliest``, ``latest`` or ``none``: where partitions without offsets begin.
         key_deserializer: Makes keys of bytes, or None.
         value_deserializer: Makes values of bytes, or None.
-        identity: The same for the same settings of a connection, and tells nothing of them.
+        identity: The same for the same settings of a connection, and reveals nothing of them.
 
     Raises:
         MissingPackageError: The client is not installed.

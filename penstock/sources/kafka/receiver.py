@@ -284,7 +284,7 @@ class KafkaReceiver(ThreadedReceiver):
             return chunk.values()
         try:
             return self._made_of(chunk)
-        except Exception as error:  # noqa: BLE001  # the program's function; the record is told
+        except Exception as error:  # noqa: BLE001  # the program's function; the record is named
             if len(chunk) > 1:
                 first, second = chunk.parts(len(chunk) // 2)
                 return [*self._data_of(partition, first), *self._data_of(partition, second)]
@@ -315,7 +315,7 @@ class KafkaReceiver(ThreadedReceiver):
             try:
                 member.commit(offsets, _ASK_S)
             except RetriableError as error:
-                # The group is changing, or a broker is away: a later commit has these, too.
+                # The group is changing, or a broker is away: a later commit also has these.
                 _log.info("Offsets are not committed yet: %s", error)
                 return False
             self._offsets.note_committed(offsets)

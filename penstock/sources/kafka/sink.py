@@ -8,10 +8,10 @@ What must hold:
   open while that is waited for. So there is none that must be found again after a crash, as a
   new process could not: beginning under a transactional id ends what is open under it (before
   KIP-939). A part that was logged and not committed is written again.
-- *One writes.* A part has one transactional id, whichever task and attempt has the part. Who begins
-  with it fences those before, then asks for the number, and so sees all that they have committed.
-  One that was fenced fails. If the older of two begins last, it finds what the younger has
-  committed, and the younger fails; the next attempt goes on.
+- *One writes.* A part has one transactional id, whichever task and attempt has the part. A task
+  that begins with it fences those before, then asks for the number, and so sees all that they have
+  committed. One that was fenced fails. If the older of two begins last, it finds what the younger
+  has committed, and the younger fails; the next attempt goes on.
 - *Bounded* (I12). Each wait has an end, and its error names the part of Kafka that was waited for.
   What no other attempt would get past is a `SinkError`, with the way out.
 
@@ -25,9 +25,9 @@ The life of a part of an epoch:
 1. *Prepared*: its rows are records, in memory. With the first epoch of an attempt the topic was
    looked for, the attempts before were fenced, and the number was read.
 2. *Logged*, by the driver.
-3. *Committed*: a transaction with the records and the number, unless the number is there.
+3. *Committed*: a transaction with the records and the number, unless the number is stored already.
 
-A consumer must have ``isolation.level=read_committed``: others see what was aborted, too.
+A consumer must have ``isolation.level=read_committed``: others also see what was aborted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class KafkaSink(Sink):
 
     Args:
         topic: The topic.
-        kafkaParams: The client's settings, as for `KafkaReceiver`, and those of producers;
+        kafkaParams: The client's settings, as for `KafkaReceiver`, and producers' settings;
             ``bootstrap.servers`` is needed. ``group.id`` (by default ``penstock``) begins the names
             of transactional ids and groups.
         key: The column with the keys; None: records have none.
@@ -156,7 +156,7 @@ class KafkaSink(Sink):
         return _Part(transactions, number, [])
 
     def commit(self, epoch: Epoch, batches: Sequence[pa.RecordBatch]) -> None:
-        """Write the records and the number, unless the number is there."""
+        """Write the records and the number, unless the number is stored already."""
         part = self._parts[epoch.part]
         records, part.records = part.records, []
         # The number of a part's first epoch is written though there are no rows: then its being

@@ -79,7 +79,7 @@ class KafkaUtils:
             ssc: The context.
             locationStrategy: Where partitions are read.
             consumerStrategy: Which partitions, with which client settings, and from where.
-            perPartitionConfig: Limits per partition; None for those of the settings
+            perPartitionConfig: Limits per partition; None for the settings
                 `spark.streaming.kafka.maxRatePerPartition` and `minRatePerPartition`.
             failOnDataLoss: Whether it is an error that records which should come next are gone:
                 by retention, or because a topic was deleted or created again. Each batch fails

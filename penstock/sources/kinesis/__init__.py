@@ -11,7 +11,7 @@ What must hold
   that it came from have ended by their durable places, wherever they were read.
 * The position says which stream it counts in: one that was deleted and made again by the same name
   begins at its oldest record, and that is reported.
-* A shard is read again *at* the last stored record, which is then passed over. If it is not there,
+* A shard is read again *at* the last stored record, which is then passed over. If it is gone,
   records were trimmed before they were read, and that is reported.
 * One thread stores and knows how far everything is. The others only wait for AWS's answers, of
   which there are no more at a time than `threads`.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _STREAM, _MADE, _SINCE = "stream", "made", "since"
 ENDED = "SHARD_END"
 OLDEST = 0.0
-"""In the place of a time: at the oldest record that is there."""
+"""In the place of a time: at the oldest record that is kept."""
 READ_S = 10.0
 _LOOK_S = 0.2
 _LOOK_AGAIN_S = 60.0
@@ -59,7 +59,7 @@ class _Shard:
     is_new: bool = False
     """It was there when a new stream began: LATEST is where it ends."""
     is_closed: bool = False
-    """It was split or merged: nothing comes after what is there."""
+    """It was split or merged: nothing comes after what it has."""
     iterator: str | None = None
     looks_for: str | None = None
     """The record that must come first, as the iterator was made at it."""
@@ -192,7 +192,7 @@ class Reading:
         if is_first and not place:
             self._untold = self._place()
             if place is not None or receiver.initial == "LATEST":
-                # A start before the first record must not begin where the stream ends then.
+                # A start before the first record must not begin where the stream then ends.
                 self._note(self._untold)
 
     def _take_splits(self) -> None:
@@ -280,7 +280,7 @@ class Reading:
             else:
                 place = {"ShardIteratorType": "TRIM_HORIZON"}
             answer = self._client.get_shard_iterator(**_named(self._arn), ShardId=shard.id, **place)
-            # From here on, where it ended is where it ended then.
+            # From here on, the place where it ended is known.
             shard.iterator, shard.is_new = answer["ShardIterator"], False
         found: Mapping[str, Any] = self._client.get_records(
             **_named(self._arn), ShardIterator=shard.iterator, Limit=_MOST_RECORDS
@@ -379,7 +379,7 @@ class Reading:
         }
 
     def _place(self) -> dict[str, Any]:
-        """The whole position; later only what changes is told."""
+        """The whole position; later only changes go with records."""
         place = {_STREAM: self._arn, _MADE: self._made_ms}
         if self._since_s != OLDEST:
             place[_SINCE] = self._since_s
@@ -390,7 +390,7 @@ class Reading:
         }
 
     def _note(self, place: dict[str, Any]) -> None:
-        """Tell a place without records."""
+        """Store a place without records."""
         self._receiver.store([], place, _take_note)
         self._untold = {}
 

@@ -246,7 +246,7 @@ class KinesisUtils:
             awsAccessKeyId: None: credentials are found as boto3 finds them in the executor.
             awsSecretKey: Belongs to it.
             decoder: Called with the data of each record in the tasks of the batches.
-            stsAssumeRoleArn: A role that is assumed; then the two that follow are needed, too.
+            stsAssumeRoleArn: A role that is assumed; the two that follow are then also needed.
             stsSessionName: Names the role's sessions.
             stsExternalId: What the role's trust policy asks for.
 

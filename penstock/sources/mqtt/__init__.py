@@ -13,12 +13,12 @@ What must hold
   After a kill, or when an acknowledgement was lost with its connection, it comes twice. QoS 0 has
   no acknowledgement: what was not durable at a kill is lost.
 * An acknowledgement goes to the connection that its message came by, or nowhere.
-* Messages that are not durable are bounded, over all connections: in MQTT 5 the broker is told the
+* Messages that are not durable are bounded, over all connections: in MQTT 5 the broker knows the
   bound; beyond it, and in 3.1.1, nothing is read from the connection until there is room again.
 
 ============  ====================================================================================
 `_session`    one start of the receiver
-`_client`     paho's client, which acknowledges when it is told to
+`_client`     paho's client, which acknowledges when asked to
 ============  ====================================================================================
 """
 
@@ -62,7 +62,7 @@ class MqttReceiver(ClientReceiver):
     """Subscribes to topics of an MQTT broker, and stores the payloads of their messages.
 
     A message is acknowledged when it is durable. With QoS 2 each is stored once, also when the
-    receiver is killed; with QoS 1 some come twice then; with QoS 0 some are lost.
+    receiver is killed; with QoS 1 some then come twice; with QoS 0 some are lost.
 
     Args:
         url: ``mqtt://host:1883``, or ``mqtts://host:8883`` for TLS.

@@ -1,4 +1,4 @@
-"""paho's MQTT client, of which each acknowledgement is sent by a call, for QoS 2, too.
+"""paho's MQTT client, which sends each acknowledgement by a call, also for QoS 2.
 
 With ``manual_ack`` paho still answers a message of QoS 2 by PUBREC before it hands it out: from
 then on only its memory has the message, and a kill loses it. Here the message is handed out as it
@@ -32,7 +32,7 @@ _READ_BYTES = 1 << 16
 _PASSING = (0x88, 0x89, 0x97, 0x9F)
 """Refusals that may be over soon: unavailable, busy, a quota, a rate. MQTT 5, 3.2.2.2."""
 _NEW_SUBSCRIPTIONS_ONLY = 1
-"""Retain handling: retained messages are not sent again for a subscription that is there."""
+"""Retain handling: retained messages are not sent again for a subscription that exists."""
 
 
 def _properties(kind: int) -> Properties:
@@ -95,7 +95,7 @@ class MqttClient(mqtt.Client):
         on_published: Called with each message.
         on_release: Called with the packet's number for each PUBREL.
         session_present: Whether the broker had a session; None: it has not answered yet.
-        waits_for: Filters by the packet that asked for them, of which the broker said nothing yet.
+        waits_for: Filters by the packet that asked for them, which the broker has not answered yet.
         granted: What the broker said to the others.
     """
 
@@ -186,7 +186,7 @@ class MqttClient(mqtt.Client):
                 return
 
     def has_unread(self) -> bool:
-        """Return whether something was received of which the socket knows nothing any more."""
+        """Return whether something was received that the socket no longer shows."""
         pending = getattr(self.socket(), "pending", None)
         return bool(self._received) or (pending is not None and pending() > 0)
 
@@ -241,7 +241,7 @@ class MqttClient(mqtt.Client):
         return MQTTErrorCode.MQTT_ERR_SUCCESS
 
     def _published(self, command: int, packet: bytearray) -> Published:
-        """Read a message as paho does, which makes large objects for properties that are not there.
+        """Read a message as paho does, which makes large objects for absent properties.
 
         MQTT 5, 3.3.
         """

@@ -62,7 +62,7 @@ def ranges_of(numbers: Iterable[int]) -> list[int]:
     """Return numbers as a position has them: ``3, -6, 9`` are 3 to 6, and 9; the last ones of many.
 
     A broker that counts gives ranges. mosquitto (2.0.11) may give tens of thousands of messages
-    without a PUBREL, far beyond the bound that it is told, while others publish and after a hold.
+    without a PUBREL, far beyond the bound that it was given, while others publish and after a hold.
     """
     found: list[int] = []
     last = 0
@@ -93,7 +93,7 @@ class Released:
     is so in 2.0.20): of what has no PUBCOMP yet it forgets that it sent PUBREL when a connection
     dies at once after its CONNECT, as those do that were made while it did not answer.
 
-    That a number comes again as a repetition tells too little: the broker may have had the PUBCOMP,
+    That a number comes again as a repetition says too little: the broker may have had the PUBCOMP,
     and the number may be that of a new message whose first sending was lost. So the message has to
     be the same; and where the broker uses numbers again soon, nothing is remembered.
     """
@@ -229,7 +229,7 @@ class MqttSession(ClientSession[_Item]):
         end_s = time.monotonic() + _ANSWER_S
         while not has_come() and not self.ended.is_set():
             if client.session_present is not None and not self._has_room():
-                end_s = time.monotonic() + _ANSWER_S  # It may be there, behind messages.
+                end_s = time.monotonic() + _ANSWER_S  # It may have come, behind messages.
             if time.monotonic() > end_s:
                 raise ServerError(f"it has not answered within {_ANSWER_S:g} s")
             self._turn(client)

@@ -4,10 +4,11 @@ What must hold
 --------------
 
 * The slot is notified of a place in the log only when all changes before it are durable (I1); a
-  place is never told that is behind what was told before.
+  place is never behind the one before.
 * The position is the commit of a transaction and a number in it. The server begins again with the
-  first transaction that the slot was not told of; changes up to the position are left out. So each
-  change is stored once, whatever is killed, also one of a transaction that is larger than a block.
+  first transaction that the slot was not notified of; changes up to the position are left out. So
+  each change is stored once, whatever is killed, also one of a transaction that is larger than a
+  block.
 * A position counts for one slot, in one history of one server. That of another slot or source is
   refused. Where the history has been left (another server, an older copy of it, a promoted standby
   that lacks a part), it is said, and no change is left out by comparing places that do not belong

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL of which each wait has an end, and a receiver that keeps one."""
+"""A connection to PostgreSQL on which each wait has an end, and a receiver that keeps one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def identifier(name: str) -> str:
 
 
 class Link:
-    """A connection of which each wait has an end. `lock` is held while libpq is used."""
+    """A connection on which each wait has an end. `lock` is held while libpq is used."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection

@@ -23,9 +23,9 @@ _NOTIFIED = pa.schema([("channel", pa.string()), ("pid", pa.int64())])
 class PostgresNotifyReceiver(PostgresBase):
     """Stores the payloads of notifications (``NOTIFY``) as bytes.
 
-    A notification goes to who listens when it is committed, and to no one later: what is sent while
-    this receiver is away or restarts is lost, and what was not durable when it was killed. That it
-    was away is reported. Use `PostgresReceiver` where that matters.
+    A notification goes to those who listen when it is committed, and to no one later: what is sent
+    while this receiver is away or restarts is lost, and what was not durable when it was killed.
+    That it was away is reported. Use `PostgresReceiver` where that matters.
 
     Args:
         conninfo: How to connect, as libpq takes it.

@@ -362,7 +362,7 @@ class PostgresReceiver(PostgresBase):
                 )
 
     def _take(self, link: Link, coming: _Coming, held: Any) -> Any:
-        """Take in what is there; return a message before which what was taken must be stored."""
+        """Take in what came; return a message before which what was taken must be stored."""
         from psycopg import errors, pq
 
         changes = coming.changes
@@ -525,7 +525,7 @@ def _explained(error: psycopg.Error) -> PenstockError:
 
 
 def _report_status(link: Link, confirmed: _Confirmed) -> None:
-    """Tell the server what is durable, and ask it to answer."""
+    """Report to the server what is durable, and ask it to answer."""
     from psycopg import OperationalError
 
     now_us = time.time_ns() // 1000 - EPOCH_US
@@ -540,7 +540,7 @@ def _report_status(link: Link, confirmed: _Confirmed) -> None:
 
 
 def _end_copy(link: Link, confirmed: _Confirmed) -> None:
-    """Tell what is durable for the last time, and wait until the server has taken it."""
+    """Report what is durable for the last time, and wait until the server has taken it."""
     _report_status(link, confirmed)
     end_s = time.monotonic() + _END_S
     with link.lock:

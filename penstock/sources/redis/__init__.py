@@ -63,7 +63,7 @@ end
 return found
 """
 """Removes what is durable from a receiver's own list, together with its count, and gives elements
-behind those that it has stored: what is there by now, and what is moved there. False if the list is
+behind those that it has stored: what it has by now, and what is moved to it. False if the list is
 not as it was left."""
 _LIST_ENVELOPE = pa.schema([("list", pa.string())])
 _CHANNEL_ENVELOPE = pa.schema([("channel", pa.string()), ("pattern", pa.string())])
@@ -80,7 +80,7 @@ class RedisListReceiver(RedisReceiver):
     Each element is moved to a list of its own, `processing`, and removed from there when it is
     durable; the key ``<processing>:removed`` counts them. So each is stored once, also after a
     kill, as long as the server keeps what it has confirmed. It is weaker than a stream all the
-    same: what is in the list of a receiver that never comes back waits there, and no other one
+    same: what is in the list of a receiver that never comes back waits in it, and no other one
     takes it over.
 
     Args:
@@ -164,7 +164,7 @@ class RedisListReceiver(RedisReceiver):
                 f"The list {self.processing!r} or its count is not as this receiver left it, so "
                 "elements may come twice: the server lost a part, or another program changed it"
             )
-        # Where the count does not fit nothing is known of what is there, and it is stored.
+        # Where the count does not fit nothing is known of the contents, and they are stored.
         held = known if 0 <= known <= length else 0
         self._removed = self._stored - held
         if not is_known or held != known:

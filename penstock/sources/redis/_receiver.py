@@ -69,7 +69,7 @@ class RedisReceiver(SourceReceiver):
         super().onStart()
 
     def onStop(self) -> None:
-        """Wait for the thread; all that was stored is durable, and what came of it is told."""
+        """Wait for the thread; all that was stored is durable, and what came of it is reported."""
         super().onStop()
         self._client.connection_pool.disconnect()
 
@@ -148,5 +148,5 @@ def check_names(**names: object) -> None:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Return whether the server says that a key or group is not there."""
+    """Return whether the server says that there is no such key or group."""
     return str(error).startswith(("NOGROUP", "UNBLOCKED", "no such key"))

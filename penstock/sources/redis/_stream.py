@@ -362,7 +362,7 @@ class RedisStreamReceiver(RedisReceiver):
                     self._lag = self._ask_for_lag()
                     next_look_s = time.monotonic() + _LOOK_EVERY_S
             except (redis.RedisError, OSError) as error:
-                # Of a connection or group that is gone the thread that reads meets an error, too.
+                # The thread that reads also meets an error when a connection or group is gone.
                 is_refused = isinstance(error, redis.ResponseError) and not is_gone(error)
                 self._stopped.wait(refusals.failed(error) if is_refused else BLOCK_S)
 

@@ -180,7 +180,7 @@ class SyslogReceiver(SelectingReceiver):
 
 
 class _Listening:
-    """One start: the sockets, and who is connected. All of it is of one thread."""
+    """One start: the sockets, and the connections. All of it is of one thread."""
 
     def __init__(
         self,

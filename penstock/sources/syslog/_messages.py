@@ -19,7 +19,7 @@ _RFC5424 = re.compile(
     r'(?: (-|(?:\[[^\s=\]"]+(?: [^\s=\]"]+="(?:[^"\\\]]|\\.)*")*\])+)(?=\Z| ))?(?: (.*))?',
     re.DOTALL,
 )
-"""Some senders leave out the structured data, or have their own instead: content, then."""
+"""Some senders leave out the structured data, or have their own instead: then it is content."""
 _RFC3164 = re.compile(
     r"(?:([A-Z][a-z]{2} [ \d]?\d)(?: (\d{4}))? (\d\d:\d\d:\d\d)(\.\d{1,6})?(?: (\d{4}))?"
     rf"|({_TIME})):? "

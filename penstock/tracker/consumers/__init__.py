@@ -1,4 +1,4 @@
-"""Who reads streams by places: queries that ask for blocks, and functions that are sent them.
+"""What reads streams by places: queries that ask for blocks, and functions that are sent them.
 
 What must hold:
 
@@ -9,7 +9,7 @@ What must hold:
 
 Layout:
 
-- ``place_service``: what is answered to those who read by places; whose receivers wait for them.
-- ``epochs``: those of a stream whose blocks are given to a function as they come.
+- ``place_service``: what is answered to readers by places; whose receivers wait for them.
+- ``epochs``: the epochs of a stream whose blocks are given to a function as they come.
   ``continuous_streams``: the tasks of these streams.
 """

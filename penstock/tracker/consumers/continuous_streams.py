@@ -75,7 +75,7 @@ _LEASES = 2
 """After that many leases without a connection a task has ended by itself, or never will."""
 
 _LATE_START_S = 20.0
-"""After so long it is told that a task has not started."""
+"""After this long it is logged that a task has not started."""
 
 _MADE_BY = "continuous"
 """In place of a receiver's class in dead letters."""
@@ -142,7 +142,7 @@ class ContinuousStreams:
         clock: Time, for pauses between attempts.
         listeners: Are notified of streams that are given up.
         later: Runs something on a loop after some seconds.
-        on_logged: Notified of a stream an epoch of which was logged.
+        on_logged: Notified of a stream when an epoch of it was logged.
         release: Lets go of blocks that no one needs.
         lost: Attempts of receivers whose blocks went with an earlier run.
 
@@ -252,7 +252,7 @@ class ContinuousStreams:
         self._watch_starts()
 
     def _watch_starts(self, before: frozenset[tuple[str, int, str]] = frozenset()) -> None:
-        """Tell of tasks that do not start: their stream stands still."""
+        """Log tasks that do not start: their stream stands still."""
         streams = self._streams.values()
         waiting = frozenset(
             (epochs.name, *found) for epochs in streams for found in epochs.not_begun()
@@ -408,7 +408,7 @@ class ContinuousStreams:
             self._listeners.ended_with_spark(epochs.stream_id, trace)
             return Next.DONE
         if ContinuousTaskError.__name__ not in trace:
-            # Else the task told of it itself. On a cluster Spark tries again, and tells nothing.
+            # Else the task reported it itself. On a cluster Spark tries again, and says nothing.
             why = headline(trace) if trace else "its process or its executor ended without a word"
             if _NOBODYS_FAULT in trace or not epochs.died(number, why, of_python(trace)):
                 self._limited_log.log(
@@ -418,7 +418,7 @@ class ContinuousStreams:
         return Next.DONE if epochs.is_over() else Next.START_AGAIN
 
     def thread_died(self, epochs: Epochs, error: BaseException) -> None:
-        """Tell the user of a defect, or of the end of Spark that came between two jobs."""
+        """Report a defect, or the end of Spark that came between two jobs."""
         trace = text_of_job(error)
         if is_end_of_spark(error, trace, self._around.cluster):
             epochs.stop()

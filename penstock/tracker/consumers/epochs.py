@@ -155,8 +155,8 @@ class EpochOwner:
 
     Attributes:
         later: Runs something on the thread of epochs after some seconds.
-        on_logged: Called there when an epoch is logged: blocks before it need no one to wait.
-        on_released: Called there, now and then, when blocks may go.
+        on_logged: Called on it when an epoch is logged: blocks before it need no one to wait.
+        on_released: Called on it, now and then, when blocks may go.
         on_given_up: Notified why nothing of it is called any more.
     """
 
@@ -174,7 +174,7 @@ class Epochs:
         name: Its name.
         operation: What is asked for.
         places: The ledger's.
-        owner: Is told what comes of them.
+        owner: Is notified of what comes of them.
         lost: Attempts of receivers whose blocks went with an earlier run.
         clock: What time it is for timers.
         most_bytes: How many bytes of blocks that are in no committed epoch a task is sent; at least
@@ -381,7 +381,7 @@ class Epochs:
     def _look_at_timers(self, wakes_s: float) -> None:
         with self._changed:
             if wakes_s != self._wakes_s:
-                return  # Another was sooner, and who came after it looks.
+                return  # Another was sooner, and the one after it looks.
             self._wakes_s = math.inf
             if self._is_over or self._drains or self._state is not _State.FILLING:
                 return
@@ -608,7 +608,7 @@ class Epochs:
             )
 
     def give_up(self, message: str, error: str) -> None:
-        """End the tasks for good, and tell why."""
+        """End the tasks for good, and say why."""
         with self._changed:
             if self._is_over:
                 return
@@ -702,7 +702,7 @@ class Epochs:
         )
 
     def stop(self) -> None:
-        """Tell the tasks to end, whatever they have; what is not logged is computed again."""
+        """Have the tasks end, whatever they have; what is not logged is computed again."""
         with self._changed:
             self._stop_tasks()
 

@@ -36,8 +36,8 @@ from penstock.wire.messages import (
 # `Backlogs`: streams whose queries do not keep up let nothing pass until one has.
 #
 # What no query has read yet is in the logs, and would fill the disk. So a stream may have a
-# bound: once that many bytes are unread, its receiver is paused, as by hand, and who calls `store`
-# waits. It goes on when a quarter of them is read, is released, or is needed by no one any more.
+# bound: once that many bytes are unread, its receiver is paused, as by hand, and `store` waits. It
+# goes on when a quarter of them is read, is released, or is needed by no one any more.
 #
 # What must hold:
 #
@@ -45,7 +45,7 @@ from penstock.wire.messages import (
 # - *It ends.* Spark commits a batch when it begins the next one, and there is none while nothing
 #   comes. So a consumer has read all before the place at which it asks for more, though what it has
 #   not committed yet stays for it.
-# - *Who comes late holds no one up.* What was there before a consumer does not count for it.
+# - *A late consumer holds no one up.* What was stored before it does not count for it.
 # - What was on its way when the bound was reached is still taken, so the bound is passed by as much
 #   as a receiver has in hand.
 
@@ -60,7 +60,7 @@ class Bound:
 
     Attributes:
         name: Its name.
-        size_bytes: With so much its receiver waits.
+        size_bytes: With this much its receiver waits.
         retention: Its retention.
     """
 
@@ -70,14 +70,14 @@ class Bound:
 
     @property
     def is_retention_enough(self) -> bool:
-        """Whether the retention bounds what is there while no one reads it."""
+        """Whether the retention bounds what is kept while no one reads it."""
         return self.retention.size_bytes is not None and self.retention.time_ms != 0
 
 
 class Backlogs:
     """Compares what is unread of streams with their bounds. Safe to use from any thread.
 
-    `_lock` guards what is known here, and orders what `hold` is told.
+    `_lock` guards what is known here, and orders the calls of `hold`.
 
     Args:
         places: The ledger's.
@@ -180,7 +180,7 @@ _UNCOMMITTED_S = 600.0
 Spark has logged its first batch no one here can know, so it is kept as every other."""
 
 _SEEN_S = 600.0
-"""How often the ledger notes that a consumer is there, even if it commits nothing."""
+"""How often the ledger notes that a consumer is connected, even if it commits nothing."""
 
 _RETURN_S = 86_400.0
 """How long a restarted host waits for consumers that expired while it was down."""
@@ -267,7 +267,7 @@ class PlaceService:
         """Return the answer to one of `PLACE_MESSAGES`.
 
         Args:
-            peer: Who asks; None: somebody in this process.
+            peer: The asker; None: a part of this process.
             message: The question.
         """
         try:
@@ -298,7 +298,7 @@ class PlaceService:
     def attach(self, consumer: str, stream_ids: Iterable[int]) -> None:
         """Take a consumer that is part of this program as connected to its end.
 
-        What is there of a stream stays for it from now on, but counts for no bound.
+        What is kept of a stream stays for it from now on, but counts for no bound.
 
         Raises:
             LedgerWriteError: The driver log did not take it.
@@ -311,7 +311,7 @@ class PlaceService:
                 self._connected.setdefault(None, set()).add((stream_id, consumer))
 
     def fail(self, stream_id: int, reason: str) -> None:
-        """Refuse who asks for more of a stream than is there: its receiver was given up."""
+        """Refuse requests for more of a stream than is kept: its receiver was given up."""
         with self._lock:
             self._failures[stream_id] = reason
 
@@ -350,7 +350,7 @@ class PlaceService:
                     self._tell_of_one_without_a_batch(stream_id, settings, found)
                 if patience_s is None or silent_s < min(patience_s, _RETURN_S):
                     continue
-                # By the ledger, so that hosts that are started again and again forget, too.
+                # By the ledger, so that hosts that are started again and again also forget.
                 if idle_s < patience_s:
                     continue
                 forgotten.append((found, max(silent_s, idle_s)))
@@ -368,7 +368,7 @@ class PlaceService:
                 )
 
     def read_before(self, stream_id: int) -> int | None:
-        """Return the place before which no connected consumer reads again; None: none is there."""
+        """Return the place before which no connected consumer reads again; None: there is none."""
         with self._lock:
             connected = {key for found in self._connected.values() for key in found}
         return min(
@@ -430,7 +430,7 @@ class PlaceService:
         settings = self._streams[stream_id]
         place = None
         if message.from_ms is not None:
-            # Before the rest, which then tells what was released until now.
+            # Before the rest, which then says what was released until now.
             place = self._places.place_at(stream_id, message.from_ms)
         found = self._places.stream(stream_id)
         kind, schema = "arrow", settings.schema

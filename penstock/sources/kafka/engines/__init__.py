@@ -13,7 +13,7 @@ Layout
 ------
 
 ===============  =================================================================================
-`interface`      what a client must be able to do, and the errors that it tells by
+`interface`      what a client must be able to do, and the errors that it raises
 `kafka_python`   kafka-python: needs nothing but Python; how it is set up is in
                  `_kafka_python_client`
 `confluent`      confluent-kafka: librdkafka, some four times as fast; how it is set up is in

@@ -103,7 +103,7 @@ _SHARED = (
 
 
 class ClientLog:
-    """What librdkafka tells, each kind of line once in a while: it tells of every try to connect.
+    """What librdkafka logs, each kind of line once in a while: it logs every try to connect.
 
     Args:
         log: Where to.
@@ -145,7 +145,7 @@ def translated_errors() -> Iterator[None]:
 class Failures:
     """Errors that came among records: they are raised when the records are dealt with.
 
-    A client tells of each once, and may never read the partition again.
+    A client reports each once, and may never read the partition again.
     """
 
     def __init__(self) -> None:
@@ -172,13 +172,13 @@ class Failures:
 
 
 class Refusals:
-    """What brokers refused of a client's log-in or TLS: it tries for ever, and only its log tells.
+    """What brokers refused of a client's log-in or TLS, which only its log says: it tries for ever.
 
     Args:
         params: The client's settings.
 
     Attributes:
-        told: What the client told last of any error, or "".
+        told: What the client said last of any error, or "".
     """
 
     def __init__(self, params: KafkaParams) -> None:
@@ -187,7 +187,7 @@ class Refusals:
         self._last: Any = None
 
     def __call__(self, error: Any) -> None:
-        """Take an error that the client tells of."""
+        """Take an error that the client reports."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.told:
             self.told = error.str()
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL):
@@ -218,7 +218,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def masked(error: KafkaException, values: Mapping[str, Any]) -> str:
-    """Return what the client tells of a setting that it refuses, without secrets."""
+    """Return what the client says of a setting that it refuses, without secrets."""
     told = str(error.args[0].str())
     for name, value in values.items():
         if name.startswith(("sasl.", "ssl.")) and isinstance(value, str) and value:

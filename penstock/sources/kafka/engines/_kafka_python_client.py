@@ -57,10 +57,10 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection"):
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]  # the client is untyped
-    """Ends a bootstrap that is refused, and tells why one without an answer had none.
+    """Ends a bootstrap that is refused, and says why one without an answer had none.
 
-    The client's own tries again until its time is over, also with a wrong password, and then tells
-    the addresses only (kafka-python 3.0).
+    The client's own tries again until its time is over, also with a wrong password, and then names
+    only the addresses (kafka-python 3.0).
     """
 
     def __init__(self, net: Any, **configs: Any) -> None:
@@ -134,7 +134,7 @@ def _is_of_tls(failure: BaseException) -> bool:
     if isinstance(failure, errors.KafkaConnectionError):
         # It is made of what TLS raised, as text.
         return isinstance(failure.__context__, ssl.SSLCertVerificationError)
-    # TLS could not be set up: a file is not there, or is not what it should be.
+    # TLS could not be set up: a file is missing, or is not what it should be.
     return isinstance(failure, FileNotFoundError | PermissionError | ssl.SSLError)
 
 
@@ -202,7 +202,7 @@ def consumer(params: KafkaParams, **settings: Any) -> Any:
 
 
 def admin(params: KafkaParams, **settings: Any) -> Any:
-    """Return a client for metadata, with those of the settings that it has."""
+    """Return a client for metadata, with the settings that it knows."""
     kind = kafka.KafkaAdminClient
     given = {"bootstrap_servers": params.servers, **params.values}
     shared = {name: value for name, value in given.items() if name in kind.DEFAULT_CONFIG}

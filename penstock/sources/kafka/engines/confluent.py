@@ -115,7 +115,7 @@ class _RangeConsumer(RangeConsumer):
             found = [each for each in found if each.error() is None]
             for each in others:
                 if each.error().code() == KafkaError._PARTITION_EOF:
-                    # It comes once for each end, also when markers are all that was there.
+                    # It comes once for each end, also when there were only markers.
                     position = each.offset()
                 else:
                     self._failures.take([each.error()])
@@ -153,7 +153,7 @@ class _Driver(DriverConnection):
         while True:
             left_s = max(0.05, end_s - time.monotonic())
             try:
-                # In slices, so that what it logs is told, and a stop is seen.
+                # In slices, so that what it logs is reported, and a stop is seen.
                 self._topics(min(left_s, _SLICE_S))
                 return
             except RetriableError as error:
@@ -217,7 +217,7 @@ class _Driver(DriverConnection):
             found = {ours(each): answer.result().offset for each, answer in asked.items()}
             for each, offset in found.items():
                 if offset < 0:
-                    # That is how it tells that the leader did not answer.
+                    # That is how it says that the leader did not answer.
                     raise RetriableError(f"the leader of {each.topic} {each.partition} is away")
         return found
 
@@ -317,7 +317,7 @@ class _Member(GroupMember):
             for each in found:
                 error = each.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                    # Also where markers are all that was there.
+                    # Also where there were only markers.
                     ended = TopicPartition(each.topic(), each.partition())
                     if ended not in self._moved:
                         self._positions[ended] = each.offset()

@@ -41,7 +41,7 @@ class AccessDeniedError(ClientError):
 
         Args:
             mechanism: That of SASL.
-            told: What was told of it, with the broker's address.
+            told: What was said of it, with the broker's address.
         """
         return cls(
             f"the log-in by {mechanism} failed: {told}; check sasl.mechanism, sasl.username and "
@@ -54,7 +54,7 @@ class AccessDeniedError(ClientError):
         """Return the error of a connection whose TLS fails.
 
         Args:
-            told: What was told of it, with the broker's address.
+            told: What was said of it, with the broker's address.
         """
         return cls(
             f"TLS failed: {told}; check ssl.ca.location (of kafka-python: ssl_cafile) and the "
@@ -63,12 +63,12 @@ class AccessDeniedError(ClientError):
 
 
 class UnknownMemberError(RetriableError):
-    """The group has members, and who commits is not, or not any more, one of them."""
+    """The group has members, and the one that commits is not, or not any more, one of them."""
 
 
 @dataclass(frozen=True)
 class PartitionState:
-    """What the brokers tell of a partition.
+    """What the brokers report of a partition.
 
     Attributes:
         topic_id: Another one for each topic, also for one of the same name; "" on old brokers.
@@ -298,7 +298,7 @@ class Engine(ABC):
 
         Raises:
             RetriableError: No broker answered in time.
-            AccessDeniedError: TLS or the log-in fails; told without waiting for the time to pass.
+            AccessDeniedError: TLS or the log-in fails; raised without waiting for the time to pass.
         """
 
     @abstractmethod
@@ -321,5 +321,5 @@ class Engine(ABC):
 
         Raises:
             RetriableError: No broker answered in time.
-            AccessDeniedError: TLS or the log-in fails; told without waiting for the time to pass.
+            AccessDeniedError: TLS or the log-in fails; raised without waiting for the time to pass.
         """

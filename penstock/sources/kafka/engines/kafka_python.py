@@ -242,9 +242,9 @@ class _Member(GroupMember):
         """Join once more where it is not known who leads the group.
 
         Brokers give a static member that comes back what it had before, and do not say that it
-        leads: the client then never looks for partitions that the group lacks, as those of a topic
-        that was made meanwhile (kafka-python 3.0). Of one that leads they take a second join for
-        the wish to divide the partitions again; of another one it changes nothing.
+        leads: the client then never looks for partitions that the group lacks, such as those of a
+        topic that was made meanwhile (kafka-python 3.0). They take a leader's second join for the
+        wish to divide the partitions again; another member's changes nothing.
         """
         coordinator = self._client._coordinator
         if self._is_new and coordinator.state is MemberState.STABLE:
@@ -255,7 +255,7 @@ class _Member(GroupMember):
     def _check_offsets(self) -> None:
         """Let partitions that came back go on where another member may have got to meanwhile."""
         for each in sorted(self._unchecked):
-            # First: it may go and come back meanwhile, and is to be looked at again then.
+            # First: it may go and come back meanwhile, and is then to be looked at again.
             self._unchecked.discard(each)
             mine = kafka.TopicPartition(*each)
             if mine not in self._client.assignment():
@@ -268,8 +268,8 @@ class _Member(GroupMember):
             if each in self._unchecked:
                 continue
             stored = self._offsets.note_group(each, committed)
-            # The client would never again read one that it was told to pause while some of its
-            # records waited inside (kafka-python 3.0): so it reads on, and is set back here.
+            # The client would never again read one that was paused while some of its records waited
+            # inside (kafka-python 3.0): so it reads on, and is set back here.
             if stored is not None:
                 with suppress(RetriableError):
                     self.seek(each, stored)

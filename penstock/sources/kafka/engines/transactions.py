@@ -39,7 +39,7 @@ ProducedRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]
 """A key, a value and headers."""
 
 _DEFAULTS: dict[str, Any] = {
-    # Less than the time that a call of a sink has by default, so that it can tell what is away.
+    # Less than the time that a call of a sink has by default, so that it can say what is away.
     "transaction.timeout.ms": 50_000,
     # A key goes to the partition to which Kafka's own clients would send it.
     "partitioner": "murmur2_random",
@@ -64,7 +64,7 @@ _FENCED = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_PRODUCER_ID_MAPPING,
     KafkaError.INVALID_TXN_STATE,
-    KafkaError._FATAL,  # After one of these; of what else is fatal the next attempt tells.
+    KafkaError._FATAL,  # After one of these; the next attempt reports what else is fatal.
 )
 _NO_TOPIC = "there is no such topic, and the brokers do not make it: create it"
 _TOO_OLD = "the brokers have no such transactions: they must be of Kafka 2.5 or later"
@@ -125,7 +125,7 @@ def _producer(params: KafkaParams, name: str, own: dict[str, Any]) -> Any:
 
 
 def _note(undelivered: list[Any], error: Any, _: Any) -> None:
-    # What an error elsewhere has thrown away tells nothing.
+    # What an error elsewhere has thrown away says nothing.
     if error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
         undelivered.append(error)
 
@@ -200,7 +200,7 @@ class Transactions:
     def write(self, records: Sequence[ProducedRecord], number: int) -> None:
         """Write records and a number; when this returns, both are committed.
 
-        After an error both may be, or neither: the next `begin` tells.
+        After an error both may be, or neither: the next `begin` shows.
         """
         end_s = time.monotonic() + self._timeout_ms / 1000
         offsets = [self._place(number)]
@@ -232,7 +232,7 @@ class Transactions:
                 "queue.buffering.max.kbytes in kafkaParams, or let the function leave it out"
             ) from None
         except KafkaException as failure:
-            # Why is told of an earlier record, which may come a little later.
+            # The reason is reported of an earlier record, which may come a little later.
             told_s = time.monotonic() + _TOLD_S
             with suppress(KafkaException):
                 while not self._undelivered and time.monotonic() < told_s:
@@ -244,7 +244,7 @@ class Transactions:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _wait(self, call: Callable[[float], Any], part: str, end_s: float) -> Any:
-        """Call again what may pass: in slices, between which is seen what the client is told."""
+        """Call again what may pass: in slices, between which the client's reports are read."""
         begin_s = time.monotonic()
         while True:
             left_s = end_s - time.monotonic()
@@ -253,7 +253,7 @@ class Transactions:
             except KafkaException as failure:
                 error = failure.args[0]
                 with suppress(KafkaException):
-                    # For what is told of records; it raises what is fatal once more.
+                    # For reports of records; it raises what is fatal once more.
                     self._producer.poll(0)
                 may_pass = error.retriable() or isinstance(translated(error), RetriableError)
                 is_over = error.fatal() or error.txn_requires_abort() or self._undelivered
