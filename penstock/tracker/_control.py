@@ -165,6 +165,8 @@ class Control:
                 return slot.registered(peer, message)
             return slot.ended(message)
         if isinstance(message, RegisterBlockServer):
+            # Its connection before may not be known to be gone: nothing comes of what went there.
+            self._rereplication.gone(message.host)
             self._block_servers.register(peer, message)
             _log.info("block server of %s: %s", message.host, address_text(*message.address))
             return BlockServerRegistered(self._block_servers.lease_s)
@@ -181,6 +183,7 @@ class Control:
             block = self._ledger.find_block(message.stream_id, message.block_id)
             return CopiesAt(() if block is None else block.replicas)
         if isinstance(message, FindReplicaHost):
+            self._rereplication.look_soon()
             return self._replica_hosts.find(message)
         if isinstance(message, SkippedBlock):
             return self._skip(message)
@@ -233,8 +236,10 @@ class Control:
         if not self._is_started():
             # It came just when the receivers were asked to stop, and would never hear of it.
             peer.send(StopReceiver())
-        elif self._block_servers.is_lost(message.host):
-            # It died while no receiver was there to start another.
+        elif self._block_servers.is_lost(message.host) or not (
+            new or self._block_servers.is_served(message.host)
+        ):
+            # It died while no receiver was there to start another, and may be forgotten since.
             peer.send(EnsureBlockServer())
         if message.attempt in self._out_of_reach:
             self._out_of_reach.discard(message.attempt)

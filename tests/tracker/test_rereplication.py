@@ -6,6 +6,7 @@ Also which hosts are remembered, and for how long.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,19 +14,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.clock import ManualClock
 from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, _control, receiver_tracker
 from penstock.tracker.errors import LedgerWriteError
+from penstock.tracker.hosts import rereplication
 from penstock.tracker.hosts.block_deletion import BlockDeletion, SharedLogs
 from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts
 from penstock.tracker.hosts.rereplication import Rereplication
 from penstock.tracker.ledger._driver_log import SnapshotRule
+from penstock.tracker.ledger._kept_blocks import KeptBlocks
 from penstock.wire.messages import (
     BlocksCopied,
     CopiesAt,
     CopyBlocks,
+    EnsureBlockServer,
     FindCopies,
     FindReplicaHost,
     Message,
@@ -226,11 +232,30 @@ def test_places_of_streams_that_are_read_by_places_change_in_place(kept: Case) -
     live = kept.blocks()
     assert [one.block_id for one in live] == [one.block_id for one in before]
     assert kept.places() == [(A, B), (A, C), (A, C), (A, C)]
+    for one in live:
+        assert kept.ledger.find_block(0, one.block_id) == one
+    for name in ("0-9", f"0-{first + 9}", f"1-{first}", "0-x", ""):
+        assert kept.ledger.find_block(0, f"input-{name}") is None
+    assert kept.ledger.find_block(7, "input-7-1") is None
     kept.ledger.close()
     kept.open()
     assert kept.blocks() == live
     _, found, _ = kept.ledger.places.between(0, 1, 3)
     assert [one.replicas[0].sequence for one in found] == [1, 2]
+
+
+@given(st.permutations(range(12)), st.integers(0, 12))
+def test_blocks_that_are_kept_are_found_by_number_in_any_order(
+    numbers: list[int], released: int
+) -> None:
+    blocks = KeptBlocks("epoch")
+    for number in numbers:
+        blocks.append(block(0, attempt_name(1), number), 0)
+    blocks.release(released)
+    for number in range(12):
+        found = blocks.find(number)
+        assert (found is not None) == (number in numbers[released:])
+        assert found is None or found.block_id == f"input-0-{number}"
 
 
 def test_a_copy_that_is_given_up_and_one_that_came_too_late_are_released(case: Case) -> None:
@@ -267,6 +292,7 @@ def test_a_block_has_one_copy_on_a_host(case: Case) -> None:
     case.add(one)
     case.ledger.add_copies([(one, copy_on(B, case.attempt, 5, 5))], [])
     assert case.blocks() == [one]
+    case.ledger.end_attempt(case.attempt)
     (release,) = case.ledger.cleanup_old_batches(0)
     assert release.replicas == ((B, f"/log/0-{case.attempt}-{B}", 5),)
 
@@ -286,6 +312,35 @@ def test_no_segment_goes_where_a_copy_may_be_that_is_not_known_yet(case: Case) -
     case.ledger.allocate_blocks_to_batch(2000)
     (release,) = case.ledger.cleanup_old_batches(3000)
     assert release.replicas == ((C, f"/log/0-{case.attempt}-{C}", 7),)
+
+
+def test_a_living_attempt_keeps_its_copies_when_one_is_not_needed_any_more(case: Case) -> None:
+    """Its log on that host may have copies that are on their way; only a segment goes."""
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first, segment=3))
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.ledger.cleanup_old_batches(2000)
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert case.peers[C].take(ReleaseBlocks) == []
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert (release.replicas, release.whole) == (((C, f"/log/0-{case.attempt}-{C}", 9),), False)
+    # Nor one that is as new as the receiver's own copies.
+    case.add(one := copied(case.attempt, case.first + 1, C, segment=4))
+    gone = msgspec.structs.replace(one, block_id=f"input-0-{case.first}")
+    for segment in (3, 4, 5):
+        case.ledger.add_copies([(gone, copy_on(C, case.attempt, 0, segment))], [])
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert [segment for host, _, segment in release.replicas if host == C] == [3]
+
+
+def test_a_copy_that_is_not_needed_is_told_once(case: Case) -> None:
+    one = copied(case.attempt, case.first)
+    case.ledger.end_attempt(case.attempt)
+    copies = [(one, copy_on(C, case.attempt, number)) for number in range(9)]
+    assert case.ledger.add_copies(copies, []) == [(C, case.attempt)]
 
 
 def test_what_the_log_did_not_take_did_not_happen(case: Case) -> None:
@@ -471,6 +526,148 @@ def test_a_source_that_goes_while_it_copies_leaves_that_to_another(kept: Case) -
     assert D in kept.places()[0]
 
 
+def test_a_host_that_does_not_answer_keeps_no_other_from_it(
+    kept: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.up(A, B, C, D)
+    one = copied(kept.attempt, kept.first)
+    kept.add(msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, kept.attempt, 3))))
+    kept.replica_hosts.leaving = frozenset({A, B})
+    kept.wait(1)
+    (asked,) = [host for host in (A, B, C) if (found := kept.asks(host)) and found]
+    kept.wait(170)
+    assert not any(kept.asks(host) for host in (A, B, C))
+    kept.wait(15)
+    kept.wait(2)
+    assert asked not in [host for host in (A, B, C) if kept.make(host)]
+    assert D in kept.places()[0]
+    assert kept.ledger._state.held == frozenset()
+
+
+def test_a_host_that_never_answers_is_given_up(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(LEASE_S)
+    for _ in range(100):
+        case.wait(60)
+    assert len(case.asks(A)) == 3
+    what = f"{A} has not said in 180 s what it has copied"
+    assert f"blocks stay on fewer hosts than asked for: {what}" in caplog.messages
+    assert case.ledger._state.held == frozenset()
+
+
+def test_who_looks_for_a_host_in_vain_has_its_blocks_copied_once_there_is_one(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The other host was silent for receivers, and has been there for the driver all the time."""
+    case.up(A, B)
+    case.wait(600)
+    alone = [
+        msgspec.structs.replace(copied(case.attempt, case.first + number), replicas=())
+        for number in range(2)
+    ]
+    case.add(*alone)
+    case.wait(600)
+    assert case.asks(A) == []
+    refused = 0
+    for _ in range(600):
+        case.wait(5)
+        # Just before it is refused here, the receiver finds it.
+        case.copies.look_soon()
+        for ask in case.asks(A):
+            refused += 1
+            case.copies.copied(BlocksCopied(ask.request, (None,), "silent", is_refused=True))
+    # Once a minute, and told once.
+    assert 10 < refused < 60
+    assert len([text for text in caplog.messages if "fewer hosts" in text]) == 1
+    case.wait(60)
+    assert case.make(A) == [one.block_id for one in alone]
+    case.wait(600)
+    assert case.places() == [(A, B)] * 2
+    # No more once nothing is missing.
+    case.copies.look_soon()
+    case.wait(60)
+    case.wait(10_000)
+    assert case.asks(A) == []
+
+
+def test_many_blocks_are_looked_at_a_part_at_a_time(
+    kept: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereplication, "_LOOKED_AT", 7)
+    monkeypatch.setattr(rereplication, "_ROUND", 3)
+    kept.up(A, B, C, D)
+    hosts = [B if number % 5 == 4 else C for number in range(40)]
+    kept.add(*(copied(kept.attempt, kept.first + n, host) for n, host in enumerate(hosts)))
+    kept.wait(600)
+    kept.down(B)
+    kept.wait(LEASE_S)
+    made: list[str] = []
+    for _ in range(20):
+        before = len(made)
+        made += kept.make(A)
+        assert len(made) - before <= 3
+        kept.wait(2)
+    assert made == [f"input-0-{kept.first + n}" for n, host in enumerate(hosts) if host == B]
+    assert all(B not in places for places in kept.places())
+
+
+def test_what_was_released_since_it_was_listed_is_not_copied(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereplication, "_ROUND", 2)
+    case.up(A, B, C)
+    first = [copied(case.attempt, case.first + number) for number in range(4)]
+    case.add(*first)
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.add(last := copied(case.attempt, case.first + 4))
+    case.down(B)
+    case.wait(LEASE_S)
+    case.ledger.cleanup_old_batches(2000)
+    (ask,) = case.asks(A)
+    assert [one.block_id for one in ask.blocks] == [one.block_id for one in first[:2]]
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    case.wait(2)
+    assert case.make(A) == [last.block_id]
+
+
+def test_a_round_that_fails_half_way_is_begun_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.up(A, B, C)
+    case.add(one := copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(LEASE_S - 1)
+    find = case.replica_hosts.find
+    monkeypatch.setattr(case.replica_hosts, "find", lambda _: pytest.fail("Spark is silent"))
+    with pytest.raises(pytest.fail.Exception):
+        case.wait(1)
+    monkeypatch.setattr(case.replica_hosts, "find", find)
+    case.wait(60)
+    assert case.make(A) == [one.block_id]
+    assert case.places() == [(A, C)]
+
+
+def test_what_failed_does_not_keep_a_later_look_from_what_came_since(case: Case) -> None:
+    case.up(A, B)
+    case.add(bad := msgspec.structs.replace(copied(case.attempt, case.first), replicas=()))
+    case.up(C)
+    asked = 0
+    for _ in range(55):
+        for ask in case.asks(A):
+            asked += 1
+            case.copies.copied(BlocksCopied(ask.request, (None,) * len(ask.blocks), "damaged"))
+        case.wait(1)
+    late = msgspec.structs.replace(bad, block_id=f"input-0-{case.first + 1}")
+    case.add(late)
+    case.wait(60)
+    case.wait(60)
+    assert late.block_id in case.make(A)
+
+
 def test_an_answer_that_no_one_waits_for_is_not_taken(case: Case) -> None:
     case.up(A, B, C)
     case.add(one := copied(case.attempt, case.first))
@@ -561,6 +758,60 @@ def test_the_tracker_has_copies_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_what_was_asked_over_a_connection_that_is_replaced_is_asked_again(tmp_path: Path) -> None:
+    """A host that was cut off connects again before its first connection is known to be gone."""
+    with with_copies(tmp_path, HostsCluster(A, B, C)) as (tracker, attempt, _):
+        tracker._block_servers.lease_s = 0.1
+        attempt.register()
+        servers = {host: server_of(attempt, host) for host in (A, B, C)}
+        attempt.add(copied(attempt.launch.attempt, attempt.first))
+        servers[B].close()
+        first = servers[A].next_message()
+        assert isinstance(first, CopyBlocks)
+        again = server_of(attempt, A)
+        ask = again.next_message()
+        assert isinstance(ask, CopyBlocks)
+        assert (ask.host, ask.blocks) == (first.host, first.blocks)
+        assert again.client is not None
+        again.client.send(BlocksCopied(ask.request, made_on(ask)))
+        until("it is known", lambda: tracker.ledger.blocks([0])[0].hosts == (A, C))
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_tracker_looks_again_when_a_receiver_looks_for_a_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rereplication, "_PASSED_OVER_S", 0.05)
+    with with_copies(tmp_path, HostsCluster(A, B)) as (tracker, attempt, _):
+        attempt.register()
+        servers = {host: server_of(attempt, host) for host in (A, B)}
+        until("both are seen", lambda: tracker._rereplication._served == {A, B})
+        until("all is said", lambda: tracker._rereplication._next_s == math.inf)
+        alone = msgspec.structs.replace(copied(attempt.launch.attempt, attempt.first), replicas=())
+        attempt.add(alone)
+        attempt.ask(FindReplicaHost(0, alone.attempt, A, (B,)))
+        ask = servers[A].next_message()
+        assert isinstance(ask, CopyBlocks)
+        assert ask.host == B
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_receiver_that_is_back_on_a_host_that_was_forgotten_starts_a_block_server(
+    tmp_path: Path,
+) -> None:
+    with with_copies(tmp_path, HostsCluster(A, B, C)) as (tracker, attempt, _):
+        tracker._block_servers.lease_s = 0.1
+        attempt.register()
+        server = server_of(attempt, A)
+        attempt.close()
+        server.close()
+        until("it is forgotten", lambda: A not in tracker._block_servers._hosts)
+        attempt.client = None
+        attempt.register()
+        assert attempt.next_message() == EnsureBlockServer()
+
+
+@pytest.mark.usefixtures("quick")
 def test_the_tracker_has_blocks_copied_from_a_host_whose_last_executor_will_go(
     tmp_path: Path,
 ) -> None:
@@ -638,6 +889,24 @@ def test_ended_attempts_of_a_host_that_is_gone_are_forgotten_after_a_day(case: C
     assert case.ledger.attempts == ()
     case.up(A)
     assert case.peers[A].take(ReleaseBlocks) == []
+
+
+def test_an_attempt_without_segments_is_named_to_its_host_when_that_is_back_in_a_day(
+    case: Case,
+) -> None:
+    """Its folder is there, and room that was allocated in advance."""
+    case.up(A, B)
+    case.ledger.end_attempt(case.attempt)
+    case.down(A)
+    assert not case.servers.release(A, [case.attempt], [])
+    case.ledger.cleanup_old_batches(0)
+    case.wait(23 * 3600)
+    assert case.ledger.attempts == (case.attempt,)
+    case.up(A)
+    case.down(A)
+    # It was told.
+    case.wait(LEASE_S)
+    assert case.ledger.attempts == ()
 
 
 def test_a_host_is_remembered_while_the_ledger_names_it(case: Case) -> None:

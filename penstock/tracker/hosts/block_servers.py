@@ -22,6 +22,7 @@ class _Host:
     lost_at_s: float = 0.0
     # Segments that no one was there to delete; attempts are named again by each clean-up, but not
     # those that only have copies here.
+    is_named: bool = False
     segments: list[tuple[str, int]] = field(default_factory=list)
     attempts: list[str] = field(default_factory=list)
     memory: list[str] = field(default_factory=list)
@@ -49,6 +50,7 @@ class BlockServers:
                 self._ever.add(message.host)
             host.address = message.address
             host.peer = peer
+            host.is_named = False
             segments, host.segments = host.segments, []
             attempts, host.attempts = host.attempts, []
             memory, host.memory = host.memory, []
@@ -74,8 +76,7 @@ class BlockServers:
                 name
                 for name, host in self._hosts.items()
                 if host.peer is None
-                and now_s - host.lost_at_s
-                >= (_GONE_S if host.segments or host.attempts or host.memory else self.lease_s)
+                and now_s - host.lost_at_s >= (_GONE_S if _is_left(host) else self.lease_s)
             ]
 
     def forget(self, host: str) -> None:
@@ -144,13 +145,15 @@ class BlockServers:
         Returns:
             Whether it was sent.
         """
+        names = tuple(attempts)
         with self._lock:
             known = self._host(host)
             peer = known.peer
             if peer is None:
                 known.segments.extend(segments)
+                known.is_named |= bool(names)
                 return False
-        _send(peer, attempts, segments)
+        _send(peer, names, segments)
         return True
 
     def release_memory(self, host: str, attempt: str) -> None:
@@ -186,6 +189,10 @@ class BlockServers:
             peers = [host.peer for host in self._hosts.values() if host.peer is not None]
         for peer in peers:
             peer.send(StopBlockServer(remove_files=remove_files))
+
+
+def _is_left(host: _Host) -> bool:
+    return bool(host.is_named or host.segments or host.attempts or host.memory)
 
 
 def _send(

@@ -8,9 +8,10 @@ What must hold:
 - *Log before act.* A new place is in the driver log before anyone is told of it. It takes the place
   of a copy on a lost host; the receiver's own place stays, for that is where what the receiver left
   is deleted when the host is back. A copy that is not needed any more when it is there goes.
-- *Bounded.* A round has `_ROUND` blocks, the oldest first, and each host copies some of them at a
-  time (`_BLOCKS`, `_BYTES`). What failed is tried `_TRIES` times, a host that took none is passed
-  over for `_PASSED_OVER_S`, and after `_ROUNDS` rounds in vain it waits until the hosts change.
+- *Bounded.* A round looks at `_LOOKED_AT` blocks and has `_ROUND` of them copied, the oldest first;
+  each host copies some at a time (`_BLOCKS`, `_BYTES`), and has `_ASK_S` for it. What failed is
+  tried `_TRIES` times, a host that took none is passed over for `_PASSED_OVER_S`, and after
+  `_ROUNDS` rounds in vain it waits until the hosts change, or a receiver looks for one.
 - *Hosts that are gone are forgotten*: when the ledger names them no more, nor is anything to be
   deleted there; and what is to be deleted there is given up after a day.
 
@@ -24,7 +25,7 @@ import itertools
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -40,12 +41,15 @@ _log = logging.getLogger("penstock.tracker")
 LOOK_S = 2.0
 """How often `Rereplication.look` is to be called."""
 
+_LOOKED_AT = 50_000
 _ROUND = 1024
 _BLOCKS = 64
 _BYTES = 32 << 20
 _TRIES = 3
 _ROUNDS = 3
 _PASSED_OVER_S = 60.0
+_ASK_S = 180.0
+"""A block server answers after a minute and one block more, if its disk does."""
 _LOOK_AGAIN_S = 10.0
 """How often hosts without a block server are looked at for executors."""
 
@@ -57,6 +61,7 @@ class _Ask:
     number: int
     host: str
     blocks: tuple[ReceivedBlockInfo, ...]
+    end_s: float
 
 
 class Rereplication:
@@ -92,6 +97,10 @@ class Rereplication:
         self._served: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._unfit: frozenset[str] = frozenset()
+        # Of all blocks those that were not looked at yet, while that is under way.
+        self._unseen: Iterator[ReceivedBlockInfo] | None = None
+        self._found = 0
+        self._failed = 0
         # By the host that copies them.
         self._waiting: dict[str, deque[ReceivedBlockInfo]] = {}
         self._asks: dict[str, _Ask] = {}
@@ -111,8 +120,15 @@ class Rereplication:
             return
         now_s = self._clock.monotonic_s()
         self._see_hosts(now_s)
+        self._end_late(now_s)
         if now_s >= self._next_s and not self._asks and len(self._served) > 1:
             self._begin(now_s)
+
+    def look_soon(self) -> None:
+        """Begin a round in a while: a receiver looks for a host, and has stored without a copy."""
+        self._tries.clear()
+        self._last_s = self._clock.monotonic_s() + _PASSED_OVER_S
+        self._next_s = min(self._next_s, self._last_s)
 
     def _forget_hosts(self) -> None:
         gone = self._servers.gone()
@@ -141,27 +157,50 @@ class Rereplication:
             self._tries.clear()
             self._passed_over.clear()
             self._vain_rounds = 0
+            self._unseen = None
             # Once more later: of what was stored meanwhile some may have found no host.
             self._next_s, self._last_s = now_s, now_s + _PASSED_OVER_S
 
+    def _end_late(self, now_s: float) -> None:
+        """Wait no longer for a host that does not say what it has copied."""
+        for source, ask in [*self._asks.items()]:
+            if now_s >= ask.end_s:
+                self._reason = f"{source} has not said in {_ASK_S:g} s what it has copied"
+                self._tries.update(block.block_id for block in ask.blocks)
+                self.gone(source)
+
+    def _sources(self, block: ReceivedBlockInfo) -> list[str]:
+        """Return the hosts that may copy a block; none, if it needs no copy."""
+        hosts = frozenset(block.hosts)
+        if len(hosts - self._unfit) >= self._levels[block.stream_id]:
+            return []
+        return sorted(hosts & self._served)
+
     def _begin(self, now_s: float) -> None:
         """Begin a round: find blocks that are on too few hosts, and have them copied."""
-        failed = found = 0
-        for block in self._ledger.blocks(self._levels):
-            hosts = frozenset(block.hosts)
-            sources = sorted(hosts & self._served)
-            if len(hosts - self._unfit) >= self._levels[block.stream_id] or not sources:
-                continue
+        # Whatever becomes of this one.
+        self._next_s = now_s + _PASSED_OVER_S
+        self._waiting.clear()
+        if self._unseen is None:
+            self._unseen = iter(self._ledger.blocks(self._levels))
+            self._found = self._failed = 0
+        found = 0
+        for looked_at, block in enumerate(self._unseen, start=1):
+            sources = self._sources(block)
+            # Since it was listed it may have been released.
+            now = self._ledger.find_block(block.stream_id, block.block_id) if sources else None
             tries = self._tries[block.block_id]
-            if tries >= _TRIES:
-                failed += 1
-                continue
-            source = sources[(found + tries) % len(sources)]
-            self._waiting.setdefault(source, deque()).append(block)
-            found += 1
-            if found == _ROUND:
+            if now is not None and tries >= _TRIES:
+                self._failed += 1
+            elif now is not None and (sources := self._sources(now)):
+                source = sources[(found + tries) % len(sources)]
+                self._waiting.setdefault(source, deque()).append(now)
+                found += 1
+            if found == _ROUND or looked_at == _LOOKED_AT:
                 break
-        self._next_s = math.inf
+        else:
+            self._unseen = None
+        self._found += found
         if found:
             if not self._made and not self._vain_rounds:
                 lost = ", ".join(sorted(self._unfit)) or "no host"
@@ -171,6 +210,10 @@ class Rereplication:
                 self._ask(source)
             self._end_if_over()
             return
+        if self._unseen is not None or self._found:
+            self._next_s = now_s
+            return
+        self._next_s = self._at_last(now_s)
         if self._made:
             _log.warning(
                 "%d blocks have another copy again, on %s",
@@ -178,10 +221,9 @@ class Rereplication:
                 ", ".join(sorted(self._made)),
             )
             self._made.clear()
-        if failed:
-            _log.warning("%d blocks stay on fewer hosts than asked for: %s", failed, self._reason)
-        elif self._last_s > now_s:
-            self._next_s = self._last_s
+        if self._failed:
+            what = "blocks stay on fewer hosts than asked for"
+            _log.warning("%d %s: %s", self._failed, what, self._reason)
 
     def _ask(self, source: str) -> None:
         """Have a host copy the next of its blocks."""
@@ -202,15 +244,16 @@ class Rereplication:
                     break
                 blocks.append(waiting.popleft())
                 size += blocks[-1].num_bytes
-            ask = _Ask(next(self._numbers), found.host, tuple(blocks))
+            ask = _Ask(next(self._numbers), found.host, tuple(blocks), now_s + _ASK_S)
             self._asks[source] = ask
             self._hold()
             there = tuple(self._as_on(source, block) for block in blocks)
-            if not self._servers.send(
-                source, CopyBlocks(ask.number, found.host, found.address, there)
-            ):
-                self.gone(source)
-            return
+            message = CopyBlocks(ask.number, found.host, found.address, there)
+            if self._servers.send(source, message):
+                return
+            del self._asks[source]
+            self._hold()
+            break
         self._waiting.pop(source, None)
 
     def _as_on(self, host: str, block: ReceivedBlockInfo) -> ReceivedBlockInfo:
@@ -252,7 +295,7 @@ class Rereplication:
         self._over(source)
 
     def gone(self, host: str) -> None:
-        """Take note that a host's block server is gone, with what it was asked for."""
+        """Take note that a host's server, or its connection, is gone, with what it was asked."""
         self._waiting.pop(host, None)
         if host in self._asks:
             self._over(host)
@@ -275,4 +318,10 @@ class Rereplication:
             pause_s = 0.0 if self._vain_rounds == 1 else _PASSED_OVER_S
             self._next_s = self._clock.monotonic_s() + pause_s
         else:
-            _log.warning("blocks stay on fewer hosts than asked for: %s", self._reason)
+            self._next_s = self._at_last(self._clock.monotonic_s())
+            if self._vain_rounds == _ROUNDS:
+                _log.warning("blocks stay on fewer hosts than asked for: %s", self._reason)
+
+    def _at_last(self, now_s: float) -> float:
+        """Return when it is looked once more although nothing comes of it now."""
+        return self._last_s if self._last_s > now_s else math.inf

@@ -65,6 +65,9 @@ class KeptBlocks:
         self.released_ms = -1
         self._blocks: list[ReceivedBlockInfo] = []
         self._added_ms: list[int] = []
+        # Those that filled a gap, and stand behind one with a higher number.
+        self._newest = -1
+        self._late: set[int] = set()
         # Of the stream, up to the first block, and up to and with each one.
         self._records = [records_before]
         self._bytes = [bytes_before]
@@ -86,6 +89,10 @@ class KeptBlocks:
         """Give a block the next place. A clock that was set back does not make it older."""
         if block.num_records:
             self.kind, self.schema = block.kind, block.schema
+        number = _number(block)
+        if number < self._newest:
+            self._late.add(number)
+        self._newest = max(self._newest, number)
         self._blocks.append(block)
         latest = self._added_ms[-1] if self._added_ms else self.released_ms
         self._added_ms.append(max(added_ms, latest))
@@ -107,18 +114,24 @@ class KeptBlocks:
             numbers: The blocks' numbers; those that are not there any more are passed over.
             change: Is given number and metadata, and returns what takes their place.
         """
-        blocks, left = self._blocks, set()
         for number in numbers:
-            at = bisect_left(blocks, number, key=_number)
-            if at < len(blocks) and _number(blocks[at]) == number:
-                blocks[at] = change(number, blocks[at])
-            else:
-                left.add(number)
-        if left:
-            # One that filled a gap is behind those with higher numbers.
-            for at, block in enumerate(blocks):
-                if (number := _number(block)) in left:
-                    blocks[at] = change(number, block)
+            at = self._index(number)
+            if at is not None:
+                self._blocks[at] = change(number, self._blocks[at])
+
+    def find(self, number: int) -> ReceivedBlockInfo | None:
+        """Return the block with a number; None when it is not there."""
+        at = self._index(number)
+        return None if at is None else self._blocks[at]
+
+    def _index(self, number: int) -> int | None:
+        blocks = self._blocks
+        at = bisect_left(blocks, number, key=_number)
+        if at < len(blocks) and _number(blocks[at]) == number:
+            return at
+        if not self._late:
+            return None
+        return next((at for at, one in enumerate(blocks) if _number(one) == number), None)
 
     def times_between(self, start: int, end: int) -> list[int]:
         """Return when the same blocks were added, ms since the epoch."""
@@ -192,6 +205,8 @@ class KeptBlocks:
             self.released_ms = self._added_ms[count - 1]
         del self._blocks[:count], self._added_ms[:count]
         del self._records[:count], self._bytes[:count]
+        if self._late:
+            self._late.difference_update(map(_number, released))
         self.first += count
         return released
 

@@ -9,7 +9,7 @@ batch sees them. What is retained of the blocks that were cleaned up is in `Reta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -611,16 +611,30 @@ class LedgerState:
             if not any(key[0] == host for key in attempt.replicas):
                 attempt.replica_hosts.pop(host, None)
 
-    def blocks_of(self, stream_id: int) -> Iterator[ReceivedBlockInfo]:
-        """Yield all blocks of a stream that are not released."""
+    def blocks_of(self, stream_id: int) -> list[ReceivedBlockInfo]:
+        """Return all blocks of a stream that are not released."""
         stream = self.streams.get(stream_id)
         if stream is None:
-            return
-        for batch in self.batches.values():
-            yield from batch.get(stream_id, ())
-        yield from stream.unallocated.values()
+            return []
+        found = [block for batch in self.batches.values() for block in batch.get(stream_id, ())]
+        found += stream.unallocated.values()
         if stream.kept is not None:
-            yield from stream.kept.between(stream.kept.first, stream.kept.next)
+            found += stream.kept.between(stream.kept.first, stream.kept.next)
+        return found
+
+    def find_block(self, stream_id: int, number: int) -> ReceivedBlockInfo | None:
+        """Return a block that is not released; None when there is none with that number."""
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            return None
+        found = stream.unallocated.get(number)
+        if found is None and stream.kept is not None:
+            found = stream.kept.find(number)
+        if found is not None:
+            return found
+        block_id = f"input-{stream_id}-{number}"
+        batches = (batch.get(stream_id, ()) for batch in self.batches.values())
+        return next((one for one in chain(*batches) if one.block_id == block_id), None)
 
     def clean(self, batches: Iterable[int], retained_ms: int = -1) -> list[ReceivedBlockInfo]:
         """Drop batches and return the blocks they held; `releases` turns them into deletions.
@@ -693,7 +707,7 @@ class LedgerState:
                     key
                     for key, unreleased in attempt.replicas.items()
                     if unreleased == 0
-                    and (ended or (key != attempt.newest_replica and not attempt.numbers.gaps))
+                    and (ended or self._is_copy_left_behind(attempt, key))
                     and (attempt.attempt, key[0]) not in self.held
                 ]
                 for copy in copies:
@@ -733,6 +747,13 @@ class LedgerState:
     @staticmethod
     def _is_left_behind(attempt: AttemptLedger, segment: int) -> bool:
         return segment < attempt.newest_segment and not attempt.numbers.may_lie_in(segment)
+
+    @staticmethod
+    def _is_copy_left_behind(attempt: AttemptLedger, copy: ReplicaSegment) -> bool:
+        # Copies that were made again lie in the same log, also behind those that are on their way.
+        newest = attempt.newest_replica
+        is_behind = newest is None or copy[:2] != newest[:2] or copy[2] < newest[2]
+        return is_behind and not attempt.numbers.gaps
 
     def forget(self, attempts: Iterable[str]) -> None:
         """Drop attempts of which nothing is left.

@@ -48,6 +48,7 @@ from penstock.tracker.ledger.events import (
     StreamNamesEvent,
     StreamRemovalEvent,
     addition_events,
+    block_number,
     copy_events,
 )
 from penstock.tracker.ledger.places import Places
@@ -557,14 +558,20 @@ class ReceivedBlockTracker:
 
     def blocks(self, streams: Iterable[int]) -> list[ReceivedBlockInfo]:
         """Return all blocks of streams that are not released; of each stream in order (I5)."""
-        with self._state_lock:
-            return [block for stream_id in streams for block in self._state.blocks_of(stream_id)]
+        found: list[ReceivedBlockInfo] = []
+        for stream_id in streams:
+            with self._state_lock:
+                found.extend(self._state.blocks_of(stream_id))
+        return found
 
     def find_block(self, stream_id: int, block_id: str) -> ReceivedBlockInfo | None:
         """Return a block as it is known now; None when it is not there any more, or never was."""
+        try:
+            number = block_number(stream_id, block_id)
+        except ValueError:
+            return None
         with self._state_lock:
-            blocks = self._state.blocks_of(stream_id)
-            return next((block for block in blocks if block.block_id == block_id), None)
+            return self._state.find_block(stream_id, number)
 
     def hold_copies(self, held: Collection[tuple[str, str]]) -> None:
         """Say of which attempts copies are made on which hosts; nothing else is now.
@@ -584,23 +591,25 @@ class ReceivedBlockTracker:
             lost: Hosts that are gone: these take the place of the copies there.
 
         Returns:
-            Hosts and attempts of copies that are not needed, as nothing is left of the attempt.
+            Hosts and attempts of copies that are not needed, as nothing is left of the attempt. (Of
+            one that lives others may be on their way there; `releases` names its segments.)
 
         Raises:
             LedgerWriteError: The driver log did not take it; nothing was changed.
         """
         with self._commit_lock:
             attempts = self._state.attempts
-            wanted, left = [], []
+            wanted = []
+            left: dict[tuple[str, str], None] = {}
             for block, copy in copies:
                 known = attempts.get(block.attempt)
-                if known is not None and known.unreleased:
+                if known is not None and (known.unreleased or not known.ended):
                     wanted.append((block, copy))
                 else:
-                    left.append((copy.host, block.attempt))
+                    left[copy.host, block.attempt] = None
             if wanted:
                 self._commit(f"{len(wanted)} copies of blocks", copy_events(wanted, lost))
-            return left
+            return [*left]
 
     # -- blocks --------------------------------------------------------------------------------
 
