@@ -12,17 +12,17 @@ What must hold
 * A reader never sees wrong records, and memory is bounded (I7).
 * A block's bytes go only when the tracker says so (I4).
 * Only a log on HDFS has blocks compressed: there each byte costs more than to compress it.
-* With a key the log's copies are encrypted, and slots, which are in clear, are in memory only. Who
-  reads a slot needs no key; who reads a segment decrypts; the block server never has the key and
-  sends segments as they are.
+* With a key the log's copies are encrypted, and slots, which are in clear, are in memory only. A
+  reader of a slot needs no key; a reader of a segment decrypts; the block server never has the key
+  and sends segments as they are.
 
 The copy on another host
 ------------------------
 
 While the log takes the slot, the same bytes go over one kept connection to the block server of
 another host (`Replicator`, `PeerLink`). That one appends them to a log of its own and answers with
-their place there. The folder of that log has a name that no other log has on any host
-(``<stream>-<attempt>-<copy>``): sequence numbers and offsets there are others than in the
+their place in it. The folder of that log has a name that no other log has on any host
+(``<stream>-<attempt>-<copy>``): its sequence numbers and offsets differ from those in the
 receiver's log, and a path must never lead to another block. A copy that was sent twice, since the
 first answer was lost, is there twice and is known once.
 
@@ -32,7 +32,7 @@ copy, which is reported once, and another host is looked for in the background.
 
 A copy that was lost is made again when the driver asks for that: the block server of a host that
 has the block sends it to that of another one (`BlockCopier`), and the driver notes the new place.
-With a key the copy is what came here, or the whole record of the receiver's log, as it is there.
+With a key the copy is what came here, or the whole record of the receiver's log, as it is.
 
 A block's life
 --------------

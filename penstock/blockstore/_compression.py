@@ -110,7 +110,7 @@ def expanded(payload: memoryview) -> memoryview:
     """Return a block from what the log holds of it; nothing is copied when it is not compressed.
 
     Raises:
-        CorruptRecordError: It is not what was written there.
+        CorruptRecordError: It is not what was written.
     """
     if payload[: len(_MAGIC)] != _MAGIC:
         return payload

@@ -118,7 +118,7 @@ def plain_column(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _has_nanoseconds(found: pa.DataType) -> bool:
-    """Tell whether it, or a type in it, counts nanoseconds since a moment, or of a duration."""
+    """Return whether it, or a type in it, counts nanoseconds since a moment, or of a duration."""
     if types.is_dictionary(found) or types.is_run_end_encoded(found):
         return _has_nanoseconds(found.value_type)
     if types.is_nested(found):

@@ -1,4 +1,4 @@
-"""`BlockCopies`: a log of blocks that are in the logs of others, as they are there."""
+"""`BlockCopies`: a log of blocks that are in the logs of others, as they are in these."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ What must hold
 
 - *One write a flush.* What the receivers of a process have sealed by about the same time is one
   object, or one forced write (`penstock.wal.LogWriter` with a `Company`), so these grow with time
-  and bytes, and not with receivers. A block waits for those of others for half a block interval at
+  and bytes, and not with receivers. A block waits for others' blocks for half a block interval at
   most, on a disk for no longer than `_DISK_WAIT_S`, and not at all where nothing is forced.
 - *Each receiver's part is its own.* To the ledger an attempt has a log of its own, with a folder
   below that of the log, in which nothing is: ``<root>/process-<id>/<stream>-<attempt>``. The
@@ -68,7 +68,7 @@ _SYSTEM_CLOCK = SystemClock()
 
 
 def is_process_log(folder: str) -> bool:
-    """Tell whether an attempt's folder is one in a log of several."""
+    """Return whether an attempt's folder is one in a log of several."""
     return os.path.basename(os.path.dirname(folder)).startswith(_PREFIX)
 
 
@@ -78,12 +78,12 @@ def log_of(folder: str) -> str:
 
 
 def moved(folder: str, root: str, names: Collection[str]) -> str:
-    """Return an attempt's folder as it is below another root, if the log is there.
+    """Return an attempt's folder as it is below another root, if the log is below it.
 
     Args:
         folder: The folder.
         root: Where logs are looked for.
-        names: The names of those that are there.
+        names: The names of the logs in it.
     """
     log = log_of(folder)
     name = os.path.basename(log)
@@ -152,7 +152,7 @@ class ProcessLog:
             return ProcessLogMember(self, self._writer, folder)
 
     def close(self) -> None:
-        """Close the log, of which no one writes any more."""
+        """Close the log, which no one writes any more."""
         with self._opening:
             if self._writer is not None:
                 self._writer.close()

@@ -203,10 +203,10 @@ class Replicator:
             failure: BaseException | None = None
             try:
                 place = self._make(copy)
-            except BaseException as error:  # noqa: BLE001 - travels to who waits for the copy
+            except BaseException as error:  # noqa: BLE001 - travels to the copy's waiter
                 failure = error
             with self._changed:
-                # First of all: who hears of the end may have the same block copied again.
+                # First of all: a caller that hears of the end may have the same block copied again.
                 self._wanted = None
             if failure is not None:
                 copy.done.set_exception(failure)
@@ -320,7 +320,7 @@ class Replicator:
                     return False
             elif not found.is_expected or time.monotonic() >= end_s:
                 if found.is_alone and not self.switches:
-                    self._reason = ""  # as it was from the beginning: nothing to be told
+                    self._reason = ""  # as it was from the beginning: nothing to report
                 elif not self._silent:
                     self._reason = "the driver knows of no other host with a block server"
                 return False

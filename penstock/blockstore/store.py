@@ -15,8 +15,8 @@ it takes.
 other host; it is sent while the log takes it.
 
 Life: made by the receiver's launch, used by the block generator's push thread (`put`) and store
-path (`open_block`), told by the tracker what to `release`, closed after the generator has drained.
-One lock, `BlockStore._lock`, guards the table of blocks.
+path (`open_block`), asked by the tracker to `release`, closed after the generator has drained. One
+lock, `BlockStore._lock`, guards the table of blocks.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class BlockStore:
         attempt: The receiver attempt, 32 hex digits.
         host: The name under which tasks prefer this host.
         log_folder: The attempt's own log folder, here or on HDFS; made here. With `process_log`
-            what stands for it there.
+            what stands for it in that.
         host_folder: The attempt's folder on this host; None for `log_folder`.
         options: How to keep blocks.
         clock: For the log.
@@ -223,7 +223,7 @@ class BlockStore:
     ) -> BlockBuilder:
         """Reserve a slot and return an empty block in it; waits while memory is short (I7).
 
-        `on_full` is told when it waits because others have filled the memory file system.
+        `on_full` is called when it waits because others have filled the memory file system.
 
         Raises:
             IllegalStateError: `give_up` or the timeout ended the wait.
@@ -353,7 +353,7 @@ class BlockStore:
         )
 
     def _append(self, block: SealedBlock, crc: int | None) -> RecordPlace:
-        """Append a block to the log; its slot gets the record's header, too."""
+        """Append a block to the log; its slot also gets the record's header."""
         slot, length = block.slot, block.payload_length
         if self._compression is not None:
             if block.block_id not in self._compressing:
@@ -375,11 +375,11 @@ class BlockStore:
         return self._writer.append_slot(BLOCK_RECORD, slot.view, length, crc)
 
     def _close_segment(self) -> None:
-        """Close the open segment on HDFS, so that its blocks can be read there."""
+        """Close the open segment on HDFS, so that its blocks can be read from it."""
         try:
             self._writer.roll()
         except WalError as error:
-            # HDFS is away, or full: who waits for a slot waits on.
+            # HDFS is away, or full: the wait for a slot goes on.
             text = f"no memory, and the open segment cannot be closed: {error}"
             self._limited_log.log(text, like="")
             return
@@ -398,8 +398,8 @@ class BlockStore:
 
         Args:
             block_ids: Blocks whose slots may go.
-            segments: (folder, number) of segments that may go; those of other folders are left, but
-                of those who share the log.
+            segments: (folder, number) of segments that may go; those of other folders are left,
+                except of attempts that share the log.
         """
         with self._lock:
             slots = [self._slots.pop(block_id, None) for block_id in block_ids]

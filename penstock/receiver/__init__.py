@@ -3,8 +3,8 @@
 What must hold
 --------------
 
-* What a receiver stored is durable before its source is told so (I1), and all of it is durable
-  after a stop that the driver asked for (I10).
+* What a receiver stored is durable before its source learns so (I1), and all of it is durable after
+  a stop that the driver asked for (I10).
 * Every record passes the rate limiter (I8), and what waits is bounded (I7).
 * A failure is never silent and never half: what the author's code raises, in `onStart`, `onStop`
   or a thread, reaches the driver with its traceback; then the receiver is restarted, or this

@@ -93,8 +93,8 @@ class Receiver:
     acknowledge a record to its source, pass ``ack``: it is called after the record's block is
     stored to the log's durability policy *and* known to the driver's log (invariant I1), so the
     record will be in exactly one batch. `store` of many records at once, without ``ack``, returns
-    only then. At a graceful stop everything that `store` accepted becomes durable (I10): a call
-    that returned has its record in, and one that came too late raises.
+    only after that. At a graceful stop everything that `store` accepted becomes durable (I10): a
+    call that returned has its record in, and one that came too late raises.
 
     **Backpressure.** Every record passes the rate limiter, and a full queue of blocks makes
     `store` wait. So a source is slowed down to what the batches take; memory stays bounded. A
@@ -131,8 +131,8 @@ class Receiver:
     source has: queues, shards, files, topics. The receivers of the stream share them: each split is
     one receiver's at a time, and its place goes with it. It is called in the driver, at `start` and
     again every ``spark.penstock.receiver.splitsInterval``: new splits are given to receivers, and
-    those that are gone are taken away. A position is then a dict of places by split: those of the
-    splits that the records are of."""
+    those that are gone are taken away. A position is then a dict of places by split, for the splits
+    that the records are of."""
 
     slots: float | None = None
     """How much of a Spark task it takes: with 0.1 ten such receivers share one, its core and its
@@ -156,8 +156,8 @@ class Receiver:
     has; a split that was not read yet is not in it."""
 
     assignedSplits: tuple[str, ...] = ()
-    """In `onStart`: those of its `splits` that this receiver has. It is stopped and started when
-    they change."""
+    """In `onStart`: the `splits` that this receiver has. It is stopped and started when they
+    change."""
 
     _position_type: ClassVar[Any] = Any
     """What its positions are, for msgspec: one of another source is refused."""
@@ -169,7 +169,7 @@ class Receiver:
     """The place of a split that has ended: then it is asked at once which splits there are."""
 
     _has_splits_alone: ClassVar[bool] = True
-    """Whether one that shares its source with no other has splits, too."""
+    """Whether one that shares its source with no other also has splits."""
 
     _is_reliable: bool = False
     """Whether its source relies on what it stores, also where it declares no positions."""
@@ -182,7 +182,7 @@ class Receiver:
     def _source_lag(self) -> int | None:
         """Return how many records the source has that are not stored; None: that is not known.
 
-        Asked once a second while it runs, by a thread that waits for it: it tells what is known.
+        Asked once a second while it runs, by a thread that waits for it: it returns what is known.
         """
         return None
 
@@ -454,8 +454,8 @@ class ReceiverContext:
 
     Attributes:
         stream_id: The number of the stream.
-        last_position: The position after the stream's last stored record, or None; the source
-            goes on from there. With splits, a dict of their places.
+        last_position: The position after the stream's last stored record, or None; the source goes
+            on from it. With splits, a dict of their places.
         stopped: Set when a stop or restart begins. A source that waits for something can wait for
             this instead of sleeping: ``ctx.stopped.wait(1)``.
         store: `Receiver.store`. In a coroutine or an async generator it returns at once, and what

@@ -42,7 +42,7 @@ class StoreDoor:
     The threads of an earlier start so find a closed door, whatever the receiver does by then, and
     a stop can make durable and acknowledge what was taken before the receiver hears of the stop.
 
-    `_changed` guards the state and who is inside. The generator makes the door and closes it.
+    `_changed` guards the state and the calls inside. The generator makes the door and closes it.
 
     Attributes:
         store: See `penstock.receiver.Receiver.store`; an attribute, so that a receiver can bind it.
@@ -290,7 +290,7 @@ class EarlierStarts:
 
     Args:
         stream_id: The stream.
-        report: Tells the driver.
+        report: Reports to the driver.
         fail: Ends the attempt.
     """
 
@@ -318,7 +318,7 @@ class EarlierStarts:
         self._was_told = False
 
     def has_left_threads(self) -> bool:
-        """Tell whether the last start left threads behind, which keep its object."""
+        """Return whether the last start left threads behind, which keep its object."""
         return bool(self._threads - self._before_start)
 
     def used_late(self, thread: threading.Thread) -> None:

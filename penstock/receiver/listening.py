@@ -1,6 +1,6 @@
 """Where a receiver listens: its sockets, and its addresses as others use them.
 
-A port is a number, ``0`` for any free one, or a range of which the first is taken that no one has.
+A port is a number, ``0`` for any free one, or a range, whose first free port is taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def ports_of(port: int | str) -> range:
 def bound_socket(
     host: str, port: int | str, kind: socket.SocketKind = socket.SOCK_STREAM, *, share: bool = False
 ) -> socket.socket:
-    """Return a socket that is bound to the first free port; of a stream it listens, too.
+    """Return a socket that is bound to the first free port; one of a stream also listens.
 
     Args:
         host: An address of this host, or its name; ``"0.0.0.0"`` or ``"::"`` for all.

@@ -84,7 +84,7 @@ class TokenBucket:
         self._tokens = min(self._room(held), self.count(held=held) + amount)
 
     def count(self, *, held: int = 0) -> float:
-        """Return the tokens that are there, negative for a debt."""
+        """Return the tokens that are left, negative for a debt."""
         now_s = self._clock.monotonic_s()
         refilled = self._tokens + self.rate * (now_s - self._refilled_s)
         self._tokens = min(self._room(held), refilled)
@@ -108,8 +108,8 @@ class RateLimiter:
     Args:
         records_per_second: The rate to begin with; None is no limit.
         bytes_per_second: The same for bytes.
-        ceiling: The most records per second that `set_rate` can set; None is no limit. The rate
-            to begin with is capped by it too.
+        ceiling: The most records per second that `set_rate` can set; None is no limit. The rate to
+            begin with is also capped by it.
         burst_s: How much may be saved up while nothing passes, in seconds of the rate; at least
             one record.
         clock: Monotonic time.
@@ -211,7 +211,7 @@ class RateLimiter:
         in_hand: int = 1,
         lessee: Hashable = None,
     ) -> int:
-        """Lease permits for records; wait until some are there.
+        """Lease permits for records; wait until there are some.
 
         A lessee that calls again has used, or given back, every permit of its lease before. It
         may keep permits that it has no records for yet, as long as it likes.
@@ -221,7 +221,7 @@ class RateLimiter:
             timeout_s: How long to wait; None waits until a permit comes or `stop`.
             in_hand: How many records the lessee will let pass at once; permits for more are
                 counted as out until they are used or given back.
-            lessee: Who asks, where several share the limiter.
+            lessee: The asker, where several share the limiter.
 
         Returns:
             How many permits were granted, from 1 to `wanted`; all of them without a limit, and 0
@@ -263,7 +263,7 @@ class RateLimiter:
 
         Args:
             permits: How many; not more than the lessee has left of its lease.
-            lessee: Who leased them.
+            lessee: The one that leased them.
         """
         if permits < 0:
             raise ValueError(f"permits must not be negative, but is {permits}")
@@ -332,7 +332,7 @@ class RateLimiter:
             self._wake()
 
     def set_paused(self, is_paused: bool) -> None:
-        """Give no permits for records, or give them again; also to who waits now.
+        """Give no permits for records, or give them again; also to calls that wait now.
 
         Permits that are out stay valid: see `set_rate`.
         """
@@ -352,7 +352,7 @@ class RateLimiter:
             self._wake()
 
     def stop(self) -> None:
-        """Let nothing pass any more; who waits gets `ReceiverStoppedError`. Idempotent."""
+        """Let nothing pass any more; calls that wait raise `ReceiverStoppedError`. Idempotent."""
         with self._lock:
             self._stopped = True
             self._wake()
@@ -372,7 +372,7 @@ class RateLimiter:
     ) -> int:
         """Call `take` under the lock until it grants something, and wait between the calls.
 
-        Its argument tells it that there will be no further call.
+        Its argument says that there will be no further call.
 
         Returns:
             What it granted; 0 when the time was over before.

@@ -3,9 +3,9 @@
 The bucket is in a Redis or Valkey server (`RedisTokenBuckets`, which extends the `limits`
 library's own storage). Permits are taken from it in
 leases, so that a round trip serves many records, and a lease is good for a short time only: what is
-not used by then is lost. So no one has to be told what a killed process had left, and over any
-window of a second or longer all together let pass no more than rate x window plus one burst: the
-capacity of the bucket is smaller than the burst by what may be out.
+not used by then is lost. So no one has to learn what a killed process had left, and over any window
+of a second or longer all together let pass no more than rate x window plus one burst: the capacity
+of the bucket is smaller than the burst by what may be out.
 
 A server that does not answer lets nothing through. That is the safe choice: what the total
 protects is protected, nothing is lost, `store` waits as it does for a full queue, and everything
@@ -344,7 +344,7 @@ class SharedRate:
 
     @property
     def passes_soon(self) -> bool:
-        """Whether anything may pass within a second, as far as it can be told from here."""
+        """Whether anything may pass within a second, as far as it can be known from here."""
         return not self._is_down and self._place.records_per_second * SOON_S >= 1
 
     def stop(self) -> None:
@@ -460,7 +460,7 @@ class SharedRateLimiter(RateLimiter):
 
     @property
     def waiting(self) -> int:
-        """See `RateLimiter.waiting`; threads that wait for the shared rate are counted, too."""
+        """See `RateLimiter.waiting`; threads that wait for the shared rate are also counted."""
         return super().waiting + (0 if self.shared is None else self.shared.waiting)
 
     @property

@@ -1,8 +1,7 @@
 """Splits: the parts of a source that several receivers of one stream share.
 
 A receiver that declares `splits` is asked for their names in the driver, and each of the stream's
-receivers is given some. Who has which is the driver's to say: see
-`penstock.tracker.receivers.splits`.
+receivers is given some. The driver says which has which: see `penstock.tracker.receivers.splits`.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def check_splits(splits: Any) -> None:
     try:
         inspect.signature(splits).bind()
     except ValueError:
-        return  # A builtin that does not tell.
+        return  # A builtin without a signature.
     except TypeError:
         raise TypeError(refused("splits", splits, _ACCEPTED)) from None
 
@@ -94,7 +93,7 @@ def names_of(receiver: str, answer: object) -> tuple[str, ...]:
                 f"named a split {name!r:.100}, which is no text of 1 to {MOST_NAME_BYTES:,} bytes "
                 "of UTF-8"
             )
-        names.append(str.__str__(name))  # Of NumPy's texts and members of an enumeration, too.
+        names.append(str.__str__(name))  # Also of NumPy's texts and members of an enumeration.
         if len(names) > MOST_SPLITS:
             raise refuse(f"named more than {MOST_SPLITS:,} splits")
     if len(set(names)) < len(names):
@@ -111,7 +110,7 @@ def _size_bytes(name: str) -> int:
 
 
 def split_of(key: Any) -> Any:
-    """Return the split of which a key of a position is: all of it, or what is before a NUL."""
+    """Return the split that a key of a position is of: all of it, or what is before a NUL."""
     return key.partition("\0")[0] if isinstance(key, str) else key
 
 

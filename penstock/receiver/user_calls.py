@@ -105,7 +105,7 @@ class Author:
         receiver: The author's object.
         on_start_failed: Gets what `onStart` raises, on its thread.
         on_stop_failed: The same for `onStop`.
-        report: Tells the driver of a call that was left behind.
+        report: Reports to the driver a call that was left behind.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Author:
 
 
 def is_ours(thread_name: str) -> bool:
-    """Tell whether a thread is one of Penstock's own."""
+    """Return whether a thread is one of Penstock's own."""
     return thread_name.startswith("penstock-")
 
 
@@ -200,13 +200,13 @@ def threads_of(stream_id: int) -> frozenset[threading.Thread]:
 
 
 def mark_new_threads(whose: Callable[[], int | None], show: Callable[[int, int], object]) -> None:
-    """Have each thread of this process that is started marked as of who starts it.
+    """Have each thread that this process starts marked with the receiver that starts it.
 
     Only in a process that several receivers share; elsewhere all threads belong to the one.
 
     Args:
         whose: Returns whose the code that calls it is.
-        show: Told of each marked thread before it runs: its number of the system, and whose it is.
+        show: Called for each marked thread before it runs: its system's number, and whose it is.
     """
     global _show
     _show = show
@@ -239,8 +239,8 @@ class UncaughtErrors:
 
     In a process that receivers share it is for the threads with the receiver's mark, else for all.
 
-    Python keeps the process for other tasks. A thread that only learns in its next `store` that
-    its receiver has stopped ends without a word then too.
+    Python keeps the process for other tasks. A thread that only learns in its next `store` that its
+    receiver has stopped also ends without a word.
     """
 
     _lock: ClassVar[threading.Lock] = threading.Lock()

@@ -37,7 +37,7 @@ def check_validate(validate: Any) -> None:
     try:
         signature = inspect.signature(validate)
     except (TypeError, ValueError):
-        return  # A builtin that does not tell.
+        return  # A builtin without a signature.
     try:
         signature.bind(None)
     except TypeError:

@@ -2,7 +2,7 @@
 
 A `BlockBuilder` owns one reserved slot. The data of binary columns are appended as they come and
 the offsets are kept as lengths until `seal`, which writes them behind the data. Lines are appended
-with their ends and have no offsets: who reads them cuts them. An ``arrow`` block is an IPC stream
+with their ends and have no offsets: their reader cuts them. An ``arrow`` block is an IPC stream
 written straight into the slot. No record is touched by a Python loop.
 
 An append happens as a whole or not at all (I11): what counts as the block's contents changes after
@@ -218,7 +218,7 @@ class BlockBuilder:
             block_id: The block's id.
             now_s: Monotonic time.
             since_s: Monotonic time at which its first record came at the earliest.
-            time_ms: Wall time, for who reads the log again.
+            time_ms: Wall time, for reading the log again.
 
         Raises:
             ArenaError: The memory file system is full; the builder can be sealed later.

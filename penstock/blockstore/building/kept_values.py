@@ -23,7 +23,7 @@ import pyarrow.types as types
 
 _EXACT = frozenset((str, bytes, int, bool, date))
 """Types whose values, all of one type, are in a column of any type but halves, or in none; but True
-is 1.0 in those of floats."""
+is 1.0 in one of floats."""
 _BOOL = (bool, np.bool_)
 _EDGES = (1, 9999)
 """The first and the last year of Python's times."""
@@ -41,7 +41,7 @@ def check_kept(
     is_declared: bool = False,
     leaves_out: bool = False,
 ) -> None:
-    """Refuse values that Arrow would change in a column, which is made of them then.
+    """Refuse values that Arrow would change in a column made of them.
 
     Args:
         values: What the column is made of; None is null.
@@ -175,7 +175,7 @@ def _parts(
         if set(map(type, rows)) != {dict}:
             rows = [_as_dict(row, kind) for row in values]
         elif set(map(len, rows)) == {len(names)}:
-            # So there is no other field where each has those of the type.
+            # So there is no other field where each has the type's fields.
             with contextlib.suppress(KeyError):
                 return [(list(map(itemgetter(field.name), rows)), field.type) for field in kind]
         if not leaves_out and not names.issuperset(chain.from_iterable(rows)):
@@ -258,22 +258,22 @@ def _changes_found(kind: pa.DataType) -> _Changes | None:
 
 
 def _is_too_large(value: float, of_kind: Any) -> bool:
-    """Tell whether a float becomes infinite; one next to the largest has the largest's own text."""
+    """Return whether a float becomes infinite; one next to the largest has the largest's text."""
     with np.errstate(over="ignore"):
         return bool(np.isinf(of_kind(value)))
 
 
 def _exponent(value: Any) -> int:
-    """Return that of a `Decimal`, from which Arrow goes to a column's by a table that ends there.
+    """Return a `Decimal`'s exponent, from which Arrow goes to a column's by a finite table.
 
-    Of numbers far below it it crashes.
+    It crashes on numbers far below.
     """
     exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
     return exponent if isinstance(exponent, int) else 0
 
 
 def _is_outside(value: Any) -> bool:
-    """Tell whether a time is in a year of UTC that no `datetime` is in."""
+    """Return whether a time is in a year of UTC that no `datetime` is in."""
     if getattr(value, "year", None) not in _EDGES or not _is_aware(value):
         return False
     try:
@@ -288,7 +288,7 @@ def _is_aware(value: Any) -> bool:
 
 
 def _has_ns(value: Any) -> bool:
-    """Tell whether a time of pandas has nanoseconds beyond its microseconds."""
+    """Return whether a time of pandas has nanoseconds beyond its microseconds."""
     return bool(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0))
 
 

@@ -1,7 +1,7 @@
 """Lines as they came: where a block of lines is cut, in the task that reads it.
 
-A receiver only counts the lines; to cut them is most of what a line costs there, and a receiver is
-one process where batch tasks are many. A block of lines is their bytes, each with its LF.
+A receiver only counts the lines; to cut them is most of what a line costs, and a receiver is one
+process where batch tasks are many. A block of lines is their bytes, each with its LF.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ reached (`posix_fallocate`, so that a full memory file system is an error here a
 SIGBUS later). A slot is reserved at the lowest gap that is large enough, so that memory that was
 touched before is used again before fresh memory is; fresh pages are what costs.
 
-The memory file system may be full, for others use it too. From then on slots are reserved in the
+The memory file system may be full, for others also use it. From then on slots are reserved in the
 memory that the file has already, and beyond it only when the pages of all of the slot can be had;
 anyone who finds neither waits. Once there is room, the file grows as before.
 
@@ -298,7 +298,7 @@ class MemoryArena:
                 return None
 
     def _take_with_pages(self, length: int) -> Slot | None:
-        """Take a gap whose first page is there; all of its pages when the file system is full."""
+        """Take a gap with its first page; with all of its pages when the file system is full."""
         slot = self._take_gap(length, self._allocated) if self._is_full else None
         if slot is None:
             slot = self._take_gap(length, self._capacity)

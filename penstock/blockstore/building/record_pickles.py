@@ -1,6 +1,6 @@
 """Pickling records one by one, also those whose classes no module defines.
 
-A batch task cannot import what a user's script defines: there, ``__main__`` is PySpark's worker. So
+A batch task cannot import what a user's script defines: its ``__main__`` is PySpark's worker. So
 such a class is pickled by value, as PySpark does. Its definition is some kilobytes and takes
 cloudpickle long; with each record it would be most of the block. So records name it by a digest,
 and each block of pickles brings the *definitions* of this process along, once.

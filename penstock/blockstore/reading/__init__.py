@@ -5,13 +5,12 @@ What must hold
 
 * A reader never sees wrong records. It holds a shared lock on the byte range of the slot while it
   reads, and it checks the record's header, its sequence number and its CRC-32C.
-* A block is lost only where every place that may have it said that it is not there, or is
-  damaged there.
+* A block is lost only where every place that may have it said that it is missing or damaged.
 
 `BlockRDD` and `blocks_to_dataframe` read a block in a task with `read_block`: from the slot, else
 from a segment on this host, else from the block server of a host that has it, wherever that is by
-now: who can reach none asks the tracker. A segment on HDFS can be read once it is closed; until
-then its slots stay.
+now: a task that can reach none asks the tracker. A segment on HDFS can be read once it is closed;
+until then its slots stay.
 
 Modules
 -------

@@ -3,7 +3,7 @@
 A request of an object store takes tens of milliseconds, whatever it brings, and a task may have
 thousands of small blocks. So neighbours in a segment are one range, and ranges are asked for
 several at a time. Nothing is asked for before the first block of the task is to be read there; then
-it is for those blocks that cannot be in memory on this host, some MiB of them at a time.
+the blocks that cannot be in memory on this host are, some MiB at a time.
 
 Of another host the blocks that come next are asked for with the one that is to be read.
 """
@@ -52,7 +52,7 @@ class Readahead:
 
     def next_of_host(self, info: ReceivedBlockInfo) -> list[ReceivedBlockInfo]:
         """Return the blocks after one that are to be fetched with it, which is on another host."""
-        # Who reads in another order takes none of them.
+        # A read in another order takes none of them.
         self._payloads.clear()
         found: list[ReceivedBlockInfo] = []
         size = info.num_bytes
@@ -73,7 +73,7 @@ class Readahead:
         if key not in self._records and key in self._windows:
             window = self._windows[key]
             self._records = _read(window)
-            # Whatever could not be read is asked for by itself, and tells why.
+            # Whatever could not be read is asked for by itself, and says why.
             for read in window:
                 del self._windows[_key(read)]
         return self._records.pop(key, None)
@@ -113,7 +113,7 @@ def _windows(
 def _shared(
     window: dict[tuple[str, int, int], SegmentPlace],
 ) -> Iterable[tuple[tuple[str, int, int], tuple[SegmentPlace, ...]]]:
-    # The log and not the attempt's folder: who shares one has neighbours in it.
+    # The log and not the attempt's folder: attempts that share one have neighbours in it.
     places = sorted(window.values(), key=lambda at: (log_of(at.folder), at.segment, at.offset))
     return ((key, tuple(places)) for key in window) if len(places) > 1 else ()
 

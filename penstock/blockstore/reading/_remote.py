@@ -4,7 +4,7 @@ A batch's tasks know the block servers, and where a block's copies are, as that 
 was made. A block that is on two hosts is asked for on both. When none of the servers that are known
 can be reached, the tracker is asked, also for copies that were made since. So a block server may be
 killed, or a host be cut off for less than the time-out, without failing a batch; a server that is
-gone for good is told at once.
+gone for good is known at once.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def fetch_from_host(
 
 
 def copies_of(info: ReceivedBlockInfo) -> list[ReceivedBlockInfo]:
-    """Return a block once for each host that has it, as it is there; the receiver's first."""
+    """Return a block once for each host that has it, as it is on that; the receiver's first."""
     replace = msgspec.structs.replace
     first = replace(info, replicas=())
     return [
@@ -166,7 +166,7 @@ class _Source:
     """One host that has the block.
 
     Attributes:
-        info: The block as it is there.
+        info: The block as it is on it.
         last: What was wrong at the last try.
         is_over: It does not have the block after all, or refuses it.
         is_hopeless: No later try can do better.
@@ -186,7 +186,7 @@ class _Source:
         self._together = together
         self._cipher = cipher
         # Of a copy: what decrypts the receiver's record, and its sequence. Its log has no cipher:
-        # what it holds was encrypted before it was sent there.
+        # what it holds was encrypted before it was sent to it.
         self._copy_of = copy_of
         self.last: PenstockError | None = None
         self.is_over = False

@@ -139,8 +139,8 @@ def _read(data: bytes, access: BlockAccess, schema: pa.Schema) -> Iterator[pa.Re
                 yield to_plain(batch.slice(start, _ROWS_PER_BATCH), schema)
 
 
-# The RDD over blocks: a partition is a block, or neighbours that are small and on one host; it
-# is placed there.
+# The RDD over blocks: a partition is a block, or neighbours that are small and on one host, where
+# it is placed.
 #
 # Its partitions hold metadata only; a task finds and reads its blocks. A task costs Spark about as
 # much as the reading of some megabytes, so a batch of many small blocks has about as many tasks as
@@ -159,7 +159,7 @@ _TASKS_OF_CORE = 4
 _LEAST_PART_BYTES = 1 << 20
 """Smaller parts are not worth a task of their own."""
 _BLOCK_COSTS_BYTES = 4 << 10
-"""To open a block takes a task about as long as to read so much more of it."""
+"""To open a block takes a task about as long as to read this much more of it."""
 _MOST_PARTS = 8
 """Parts of one block: each reads and checks all of it, and fetches all of it from another host."""
 
@@ -172,7 +172,7 @@ def pack(
     Args:
         sizes: The bytes of each block, or part of one.
         hosts: Where each is best read.
-        tasks: About how many runs there are at least, if there is so much to read.
+        tasks: About how many runs there are at least, if there is that much to read.
         most_bytes: About the size of a run, unless one block is larger; 0: each is a run.
     """
     if not most_bytes or len(sizes) <= tasks:

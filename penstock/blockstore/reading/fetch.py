@@ -86,7 +86,7 @@ class KeptConnections:
             connection.leave()
 
     def take(self, key: Hashable) -> BlockConnection | None:
-        """Return one to whom the key stands for, if there is one that its server has not ended."""
+        """Return a connection for the key, if there is one that its server has not ended."""
         with self._lock:
             found = self._pop_old()
             for at in reversed(range(len(self._kept))):
@@ -139,7 +139,7 @@ class FetchStatus(enum.IntEnum):
 
 
 class FetchRequest(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
-    """Which record is wanted: the places of a `ReceivedBlockInfo`, and what must be there."""
+    """Which record is wanted: the places of a `ReceivedBlockInfo`, and what they must have."""
 
     sequence: int
     memory: MemoryPlace | None
@@ -188,13 +188,13 @@ def fetch(
         connect_s: Bound of connecting, where it is worth less; None for `timeout_s`.
         ssl_context: Makes it a TLS connection, below the authentication.
         cipher: Decrypts the record if it comes from the segment: the server has no key.
-        others: Blocks of that server that are asked for in the same breath. The cipher is theirs,
-            too.
+        others: Blocks of that server that are asked for in the same breath. The cipher is also
+            theirs.
         found: Is given the payload of each of the others that came.
 
     Returns:
-        The record's payload; its sequence, length and CRC-32C are those that were expected. It, and
-        those of the others, share memory that is used again when no one looks into it any more.
+        The record's payload; its sequence, length and CRC-32C are as expected. It and the others'
+        share memory that is used again when no one looks into it any more.
 
     Raises:
         AuthenticationError: The two ends do not share the secret.
@@ -233,7 +233,7 @@ def fetch(
         ) from error
     payload = _payload_of(info, records[0], cipher)
     for other, record in zip(others, records[1:], strict=False):
-        # Whatever is wrong with one is told when it is asked for by itself.
+        # Whatever is wrong with one is reported when it is asked for by itself.
         if found is not None:
             with contextlib.suppress(BlockNotServedError, CorruptRecordError):
                 found(other, _payload_of(other, record, cipher))
@@ -274,7 +274,7 @@ def _payload_of(
     if isinstance(found, BlockNotServedError):
         raise found
     record, checksum = found
-    # The server holds lengths against the request's, so that this one tells the place.
+    # The server holds lengths against the request's, so that this one shows the place.
     from_memory = len(record) == RECORD_HEADER_SIZE + info.num_bytes
     return parse_record(
         record,
@@ -346,7 +346,7 @@ class BlockConnection:
             raise
 
     def is_quiet(self) -> bool:
-        """Tell whether nothing has come, the end of the connection either."""
+        """Return whether nothing has come, not even the end of the connection."""
         return not select.select([self._socket], [], [], 0)[0]
 
     def leave(self) -> None:

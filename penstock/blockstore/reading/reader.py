@@ -9,8 +9,8 @@ id, and a copy's its own; a host name proves nothing. Each way checks the record
 and CRC, so a block is either right or the next way is tried.
 
 Each way that fails says what that means. A block is lost (`BlockNotFoundError`) where all of them
-said that it is not there, or is damaged there. Where one of them did not answer or refused it, the
-block may be whole: that is a `BlockUnavailableError`, and no one goes on without the block.
+said that it is missing or damaged. Where one of them did not answer or refused it, the block may be
+whole: that is a `BlockUnavailableError`, and no one goes on without the block.
 
 A host that is away may come back with its disk. Where the user has chosen to wait for it, a task
 looks again every second until its part of that time is over, and says so to the tracker meanwhile.
@@ -97,11 +97,11 @@ installed: half a second of a core and 60 MiB of each Python worker."""
 _LINES_BYTES = 4 << 20
 """Bytes of lines that are cut into a column at a time."""
 _SLOW_S = 1.0
-"""A block that takes so long to read is reported,"""
+"""A block that takes this long to read is reported,"""
 _SLOW_EVERY_S = 10.0
-"""one in so many seconds by each process,"""
+"""one in this many seconds by each process,"""
 _SLOW_TELL_S = 2.0
-"""for which its task waits so long at most."""
+"""for which its task waits at most this long."""
 _WAIT_PAUSE_S = 1.0
 """How often it is looked whether a host that is waited for is back."""
 _TRIED = 1_000
@@ -161,7 +161,7 @@ class _Tried(list[str]):
 
 
 def _is_lost(error: Exception, *, is_local: bool = True) -> bool:
-    """Whether a place said that the block is not there, or not whole.
+    """Whether a place said that the block is missing, or not whole.
 
     Any other error may pass: a right or key that is missing, a process without descriptors.
     """
@@ -523,9 +523,9 @@ def _tell_slow(
     *,
     is_waiting: bool = False,
 ) -> None:
-    """Tell the tracker of a block that was slow to read, or is waited for.
+    """Report to the tracker a block that was slow to read, or is waited for.
 
-    Now and then, for that takes time, too.
+    Now and then, for that also takes time.
     """
     global _slow_told_s
     if access.link.tracker is None or time.monotonic() < _slow_told_s + _SLOW_EVERY_S:
@@ -550,7 +550,7 @@ def read_segment(
     encryption: EncryptionKey | None,
     is_wanted: Callable[[int, int | None], bool] = lambda created_ms, closed_ms: True,
 ) -> Iterator[tuple[int, Block]]:
-    """Yield blocks of one segment of a receiver's log, each with its sequence there, in order.
+    """Yield blocks of one segment of a receiver's log, each with its sequence in it, in order.
 
     Args:
         folder: The log, on this host or on HDFS.
@@ -566,7 +566,7 @@ def read_segment(
         The blocks. The buffers of each are valid until the next one is asked for.
 
     Raises:
-        OSError: It is not there, or cannot be read.
+        OSError: It is missing, or cannot be read.
         WalError: A record in it is damaged, or encrypted with another key.
         ValueError: A record is no block, or one is missing.
     """
@@ -666,7 +666,8 @@ def read_block_if_any(
         The block; None when it is nowhere, and the batch goes on without it.
 
     Raises:
-        BlockNotFoundError: It is nowhere, and that is an error; or the tracker could not be told.
+        BlockNotFoundError: It is nowhere, and that is an error; or the tracker could not be
+            reached.
         BlockUnavailableError: As `read_block`.
     """
     with contextlib.ExitStack() as stack:

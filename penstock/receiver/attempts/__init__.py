@@ -6,7 +6,7 @@ What must hold
 * All that was stored is durable after a stop that the driver asked for (I10): the last block is
   sealed, logged and reported before the log is closed.
 * A receiver that can never work (it cannot be unpickled, its constructor raises, a setting is
-  wrong) is told to the driver once, as permanent.
+  wrong) is reported to the driver once, as permanent.
 * An attempt ends when its driver cannot be reached for long, or its executor is gone.
 
 An attempt's life
@@ -43,10 +43,10 @@ file              holds
 `launch`          what one attempt is made of, as the settings say
 `task`            the body of the Spark task that runs it, and where that is
 `slot`            several receivers in one Spark task and process: its keeper, its processes
-`slot_load`       what each of them takes of its process, and who has to leave it
+`slot_load`       what each of them takes of its process, and which has to leave it
 `supervisor`      runs one attempt, from registration to the last block
 `attempt_state`   the state of an attempt, its bounds; when its failures are enough
-`tracker_client`  what is asked of the tracker, and told
+`tracker_client`  what is asked of the tracker, and reported
 `rate_status`     the rates that the driver sets, and reports of their use
 ================  ================================================================================
 """

@@ -67,8 +67,7 @@ class AttemptState:
 
     One lock guards all of it. `wake` is set by every request, so that the supervisor's thread
     looks; the thread alone clears it. `stopping` is set once a stop was asked for, or the end has
-    come. The states go ``INITIALIZED → STARTED → STOPPED`` and from there, by a restart, to
-    ``STARTED`` again.
+    come. The states go ``INITIALIZED → STARTED → STOPPED`` and, by a restart, to ``STARTED`` again.
     """
 
     def __init__(self, stream_id: int) -> None:
@@ -117,7 +116,7 @@ class AttemptState:
     # -- requests --------------------------------------------------------------------------------
 
     def ask_stop(self, exit_report: ExitReport, timeout_s: float) -> None:
-        """Leave a request to end within `timeout_s` seconds; the first one tells why.
+        """Leave a request to end within `timeout_s` seconds; the first one says why.
 
         A later one may only shorten the time.
         """
@@ -240,7 +239,7 @@ class Failures:
         return max(delay_ms, min(grown, self._max_delay_ms))
 
     def is_enough(self, error: BaseException, *, is_new: bool) -> bool:
-        """Tell whether there is no point in another start.
+        """Return whether there is no point in another start.
 
         Args:
             error: The last failure.

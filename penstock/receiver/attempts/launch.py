@@ -71,7 +71,7 @@ class BlockLogs:
     def go_with_application(self) -> bool:
         """Whether what a host keeps goes with the application.
 
-        What is there beside logs on HDFS is of use to no one after it.
+        What a host keeps beside logs on HDFS is of use to no one after it.
         """
         return self.are_removed or self.folder_of_host != self.root
 
@@ -128,7 +128,7 @@ class ReceiverLaunch:
         threads: The threads that it shares with them; None: it has its own.
         seals_early: See `BlockGeneratorOptions`.
         shows_blocks: Whether a function is to see blocks before they are logged.
-        report_interval_s: How often it tells how its rate is used.
+        report_interval_s: How often it reports how its rate is used.
     """
 
     stream_id: int
@@ -190,7 +190,7 @@ class ReceiverLaunch:
         Args:
             host: This host, as Spark names it.
             find: Asks for a host of second copies.
-            on_error: Told that there is none.
+            on_error: Called when there is none.
         """
         settings, logs = self.settings, self.logs
         use_disk, use_memory = self.storage_level[:2]
@@ -317,7 +317,7 @@ class ReceiverLaunch:
 
     @property
     def wire_options(self) -> WireOptions:
-        """How those talk to the tracker who run attempts: for so long as blocks are kept here."""
+        """How runners of attempts talk to the tracker: for as long as blocks are kept here."""
         return WireOptions(
             max_frame_bytes=self.settings.max_frame_bytes,
             ask_timeout_s=self.settings.ask_timeout_s,

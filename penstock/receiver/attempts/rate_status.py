@@ -13,14 +13,14 @@ from penstock.event_loop import EventLoop
 from penstock.receiver.blocks.block_generator import BlockGenerator, RateUsage
 
 REPORT_INTERVAL_S = 0.25
-"""How often the driver is told how the rate is used, if that has changed. A budget that several
-receivers share is divided again as often as that."""
+"""How often it is reported to the driver how the rate is used, if that has changed. A budget that
+several receivers share is divided again as often as that."""
 
 PIPE_INTERVAL_S = 1.0
-"""How often it is told what the attempt's threads wait for, and by that, that it lives."""
+"""How often it is reported what the attempt's threads wait for, and by that, that it lives."""
 
 REST_INTERVAL_S = 5.0
-"""How often once it was told that nothing comes and nothing is on its way."""
+"""How often once it was reported that nothing comes and nothing is on its way."""
 
 
 _REPORTS_PER_S = 300
@@ -31,7 +31,7 @@ _LONGEST_INTERVAL_S = 1.5
 
 
 def report_interval_s(receivers: int) -> float:
-    """Return how often each of so many receivers is to report, so that it costs little."""
+    """Return how often each of that many receivers is to report, so that it costs little."""
     return max(REPORT_INTERVAL_S, min(_LONGEST_INTERVAL_S, receivers / _REPORTS_PER_S))
 
 
@@ -42,18 +42,18 @@ class RateStatus:
     an update that overtook the answer to the registration is not undone by that answer. Each new
     rate is reported at once, so that the driver knows when it is in force.
 
-    A receiver that is to let nothing pass (`hold`) does so until the driver, which reports tell of
-    it, has taken that over in rates that are newer than those at which it began; from there on the
-    driver says when it goes on. A pause and a resume that knew nothing of it do not end it.
+    A receiver that is to let nothing pass (`hold`) does so until the driver, which learns it from
+    reports, has taken that over in rates that are newer than those at which it began; from then on
+    the driver says when it goes on. A pause and a resume that knew nothing of it do not end it.
 
-    `_lock` guards the generator, the version and the rates, and orders their changes; `_holds` only
-    is set without it. What is reported belongs to the thread of `loop`, which others may use, too.
+    `_lock` guards the generator, the version and the rates, and orders their changes; only `_holds`
+    is set without it. What is reported belongs to the thread of `loop`, which others may also use.
 
     Args:
         loop: Reports; its owner stops it after this.
-        report: Tells the driver: what was read, the version of the rates in force before it, and
+        report: Sends the driver what was read, the version of the rates in force before it, and
             whether the receiver has paused itself, which the driver takes over.
-        on_error: Told, in that thread, of what ended the reports.
+        on_error: Called, in that thread, with what ended the reports.
         interval_s: How often, in seconds.
     """
 
@@ -131,7 +131,7 @@ class RateStatus:
         self._holds = True
         if self._generator is not None:
             self._generator.pause()
-        # Again, for rates may just have been set; and the driver is told.
+        # Again, for rates may just have been set; and the driver is notified.
         self._look_now()
 
     def stop(self, timeout_s: float) -> None:
@@ -182,8 +182,8 @@ class RateStatus:
             is_held = self._held_version is not None
             if is_held:
                 self._apply(generator)
-        # A disk may hang that is asked for its free space: who sets a rate does not wait
-        # for that. A newer version than this one is reported next.
+        # A disk that is asked for its free space may hang: setting a rate does not wait for that. A
+        # newer version than this one is reported next.
         usage = generator.read_rate_usage(with_pipe=with_pipe)
         news = (replace(usage, pipe=None), version, is_held)
         is_same = news == self._told

@@ -11,7 +11,7 @@ What must hold
   which one it was (a signal, or memory that ran short), half of them move to another process, so
   that after some more such ends it is alone.
 * A receiver that has left threads behind, which may spin or hang, starts again in a process of its
-  own, whose mates it cannot disturb there; and so does one whose coroutine does not end.
+  own, where it cannot disturb its mates; and so does one whose coroutine does not end.
 * One that holds the event loop of the async sources, or all of the process, while others need it
   ends the process, as if it had done so itself.
 * One that burns CPU or lets the process grow (`slot_load`) is stopped, and starts
@@ -25,19 +25,19 @@ Layout
 
 The Spark task is a *keeper* (`run_slot`): it has one thread, forks the processes, and watches
 them, also whether they watch their receivers; no code of an author runs in it. A *slot process*
-(`_SlotProcess`) is connected to the tracker. It tells whose receivers it runs, is sent the attempts
+(`_SlotProcess`) is connected to the tracker. It says whose receivers it runs, is sent the attempts
 to start, runs each by `receiver_steps` and says how it ended. The driver's half is
 `penstock.tracker.receivers.slots`, behind which nothing knows that receivers share a task.
 
-A receiver has one thread of ours there, which moves its blocks (``one_thread`` of
+A receiver has one thread of ours in it, which moves its blocks (``one_thread`` of
 `penstock.receiver.blocks.block_generator`). The rest are for all receivers of the process
-(`penstock.receiver.threads`): one for the code of async sources, and those for what waits, of which
-a supervisor has one while it starts, stops or restarts its receiver.
+(`penstock.receiver.threads`): one for the code of async sources, and those for what waits; a
+supervisor has one of these while it starts, stops or restarts its receiver.
 
 Life of a slot process: forked with its streams → registered, with what the process before it died
-of, whose attempts fail by that → attempts, one at a time for each stream → told to end when none of
-the slot's receivers has another start. It tells its keeper, through a pipe, who called `os._exit`,
-who moves to another process, and that it ends as it was told to.
+of, whose attempts fail by that → attempts, one at a time for each stream → asked to end when none
+of the slot's receivers has another start. It reports to its keeper, through a pipe, which receiver
+called `os._exit`, which moves to another process, and that it ends as it was asked to.
 
 Threads say whose they are by a mark that each thread hands on to those that it starts.
 """
@@ -211,7 +211,7 @@ class _Keeper:
         self._poll.register(pipe, select.POLLIN)
 
     def _hear(self, pipe: int) -> bool:
-        """Act on what a process tells; False: there is no more."""
+        """Act on what a process reports; False: there is no more."""
         child = self._children[pipe]
         try:
             heard = os.read(pipe, 1 << 16)
@@ -294,7 +294,7 @@ def _become_process(
         try:
             _SlotProcess(launch, number, streams, ended, words, keeper, board).run()
             code = 0
-        except BaseException:  # noqa: BLE001 - the keeper has it told to the driver
+        except BaseException:  # noqa: BLE001 - the keeper has it reported to the driver
             _say(words, "failed", text=traceback.format_exc())
         sys.stdout.flush()
         sys.stderr.flush()
@@ -303,7 +303,7 @@ def _become_process(
 
 
 def _say(words: int, word: str, stream: int = -1, text: str = "") -> None:
-    """Tell the keeper something."""
+    """Report something to the keeper."""
     line = json.dumps([word, stream, encodable(text)[-_TEXT_LIMIT:]])
     os.write(words, line.encode() + b"\n")
 
@@ -338,7 +338,7 @@ class _SlotProcess:
         self._lock = threading.Lock()
         self._streams = list(streams)
         self._attempts: dict[int, str] = {}  # the newest of each stream
-        self._running: dict[str, tuple[int, ReceiverSupervisor | None]] = {}  # until it is told
+        self._running: dict[str, tuple[int, ReceiverSupervisor | None]] = {}  # until it is reported
         self._logs = ProcessLogs()
         self._over = threading.Event()
         self._lost: WireError | None = None
@@ -522,7 +522,7 @@ class _SlotProcess:
             self._do(stream_id, end, f"given-up-{stream_id}")
 
     def _end(self, stream_id: int, attempt: str, error: str) -> None:
-        """Tell how an attempt has ended."""
+        """Report how an attempt has ended."""
         left = _threads_of(stream_id) + self._threads.sources.left(stream_id) if error else []
         with self._lock:
             moves = bool(error) and (bool(left) or stream_id in self._leaving)

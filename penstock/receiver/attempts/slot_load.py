@@ -68,7 +68,7 @@ class SlotLoad:
         """Return who is to leave and what it did; None: no one. Called about once a second.
 
         Args:
-            streams: Whose process it is. Those that have left it may have threads there.
+            streams: Whose process it is. Those that have left it may have threads in it.
         """
         threads = {
             thread.native_id: stream_id
@@ -140,7 +140,7 @@ def _totals(
 def _taken(
     totals: Mapping[int, float], before: Mapping[int, float], threads: Mapping[int, int]
 ) -> tuple[dict[int, float], int]:
-    """Return what each stream took since `before`, and who took most of it."""
+    """Return what each stream took since `before`, and which took most of it."""
     taken: dict[int, float] = defaultdict(float)
     most = dict.fromkeys(totals, 0.0)
     for key, total in totals.items():
@@ -150,7 +150,7 @@ def _taken(
 
 
 def _cpu_s(thread: int) -> float:
-    # As glibc's pthread_getcpuclockid, which does not ask whether the thread is still there.
+    # As glibc's pthread_getcpuclockid, which does not ask whether the thread still exists.
     return time.clock_gettime(~thread << 3 | 6)
 
 

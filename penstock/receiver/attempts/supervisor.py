@@ -81,7 +81,7 @@ _OUT_OF_REACH = (ExitKind.LOST, ExitKind.REFUSED)
 
 
 class ReceiverSupervisor:
-    """Runs a receiver: registers it, starts and stops it, stores what it gives, tells the driver.
+    """Runs a receiver: registers, starts and stops it, stores what it gives, reports to the driver.
 
     One thread, ``penstock-supervisor-<streamId>``, does everything that takes time, in order; its
     own, or where receivers share a process one that it has while there is work (`steps`). Anyone
@@ -94,7 +94,7 @@ class ReceiverSupervisor:
     The order of a stop is what I10 needs: what was stored with an acknowledgement is made durable
     and acknowledged while its source is open, the state changes, `onStop` runs while `store` still
     takes what has no acknowledgement, the generator seals, stores and reports the last block, the
-    driver is told, and only then are log and connection closed. (Spark closes its log first and
+    driver is notified, and only then are log and connection closed. (Spark closes its log first and
     loses that block.)
 
     What is shared with other threads is in an `AttemptState`, with its lock; each change of state
@@ -113,7 +113,7 @@ class ReceiverSupervisor:
 
         Args:
             receiver: The author's object. It is attached to this supervisor.
-            registration: What is told to the tracker at each start.
+            registration: What the tracker gets at each start.
             launch: Makes the block store and the generator; its settings say how long to wait.
             start_block_server: Makes sure that this host's block server runs; may be called again.
             on_registered: Called each time when the driver has answered a registration.
@@ -224,7 +224,7 @@ class ReceiverSupervisor:
         self.end(ExitReport(ExitKind.FINISHED, message))
 
     def end(self, exit_report: ExitReport, timeout_s: float | None = None) -> None:
-        """Ask for the end of this attempt; the first such request tells why.
+        """Ask for the end of this attempt; the first such request says why.
 
         Args:
             exit_report: Why.
@@ -264,13 +264,13 @@ class ReceiverSupervisor:
         return ExitReport(ExitKind.FAILED, text, stop.error if stop is not None else None)
 
     def report_error(self, message: str, error: BaseException | None = None) -> None:
-        """Tell the driver of an error, and go on."""
-        # The driver tells it where the user looks, or else `TrackerClient` does here.
+        """Report an error to the driver, and go on."""
+        # The driver logs it where the user looks, or else `TrackerClient` does here.
         logger.info("receiver %d: %s", self.stream_id, message, exc_info=error)
         self._tracker.report_error(message, error)
 
     def listening(self, addresses: tuple[str, ...]) -> None:
-        """Tell the driver where the receiver listens."""
+        """Report to the driver where the receiver listens."""
         told = tuple(reachable(address, self._host) for address in addresses)
         logger.info("receiver %d listens at %s", self.stream_id, ", ".join(told) or "no address")
         self._tracker.report_addresses(told)
@@ -497,7 +497,7 @@ class ReceiverSupervisor:
 
         durable = threading.Event()
         generator = self._running_generator()
-        # Where nothing passes, who is inside would wait in vain, and is refused below.
+        # Where nothing passes, a call inside would wait in vain, and is refused below.
         if door.hold(lambda: left_s() if generator.passes_soon else 0.0) or left_s() > 0:
             if not door.was_acknowledged:
                 return
@@ -749,7 +749,7 @@ class ReceiverSupervisor:
     def _used_late(self, door: StoreDoor) -> None:
         """Somebody still uses the object of a start that is over."""
         if door is self._door or not self.is_started() or self._attempt.stop is not None:
-            return  # told already, or of no concern any more
+            return  # reported already, or of no concern any more
         self._earlier.used_late(threading.current_thread())
 
     def _on_release_failed(self, error: BaseException) -> None:
@@ -795,7 +795,7 @@ class ReceiverSupervisor:
         """The generator has trouble; it goes on by itself, but for two troubles."""
         if isinstance(error, DeadLetterBudgetError):
             if not error.pauses:
-                # The end tells it. Another attempt would discard the same again.
+                # The end reports it. Another attempt would discard the same again.
                 self.end(ExitReport(ExitKind.PERMANENT, message, error))
                 return
             self._rate_status.hold()

@@ -1,6 +1,6 @@
 """`run_receiver`: the body of the Spark task that is a receiver.
 
-PySpark's `TaskContext` tells neither the executor's id nor its host as Spark names it. The command
+PySpark's `TaskContext` has neither the executor's id nor its host as Spark names it. The command
 line of the executor's JVM does, on every cluster manager
 (`CoarseGrainedExecutorBackend.parseArguments`), and that JVM is a parent of the Python worker.
 """
@@ -64,7 +64,7 @@ def executor_id(
 
     Kubernetes sets ``SPARK_EXECUTOR_ID``; a standalone worker has it in the address of the
     executor's log (`ExecutorRunner.scala`); the executor's own command line is asked last. Where
-    none tells it there is one executor (a local master), or the id is not known to Python.
+    none says it there is one executor (a local master), or the id is not known to Python.
 
     Args:
         environment: This process's.
@@ -85,7 +85,7 @@ def host_name(
     """Return the host of `executor` under the name that Spark's scheduler knows.
 
     An executor that came up after the driver looked is not among those it knows. Then its own
-    command line tells the name; that all others are on one host says nothing of this one.
+    command line gives the name; that all others are on one host says nothing of this one.
 
     Args:
         executor: From `executor_id`.
@@ -165,8 +165,8 @@ def run_receiver(
         ensure_block_server: Makes sure that this host's block server runs.
 
     Returns when the receiver has ended for good: stopped by the driver, its source ended, refused
-    by the driver (which is stopping or has a newer attempt), or it can never be started (then the
-    driver was told so with a permanent `ReportError`).
+    by the driver (which is stopping or has a newer attempt), or it can never be started (then a
+    permanent `ReportError` said so to the driver).
 
     Raises:
         ReceiverFailedError: It ended otherwise; the driver starts another attempt.
@@ -209,12 +209,12 @@ def _supervisor(
     ensure_block_server: Callable[[ReceiverLaunch], None],
     on_registered: Callable[[], None] = lambda: None,
 ) -> ReceiverSupervisor | None:
-    """Make the supervisor; None: the receiver cannot be made, and the driver was told."""
+    """Make the supervisor; None: the receiver cannot be made, and the driver was notified."""
     executor = executor_id()
     host = host_name(executor, launch.executor_hosts)
     try:
         receiver = _unpickle(launch)
-    except Exception as error:  # noqa: BLE001 - the author's code; it is told to the driver
+    except Exception as error:  # noqa: BLE001 - the author's code; the driver gets it
         _report_permanent(launch, host, executor, error)
         return None
     return ReceiverSupervisor(
@@ -282,7 +282,7 @@ def _registration(
 
 
 def _report_permanent(launch: ReceiverLaunch, host: str, executor: str, error: Exception) -> None:
-    """Tell the driver that there is no point in trying again."""
+    """Report to the driver that there is no point in trying again."""
     text = f"Receiver {launch.stream_id} could not be made in the executor: {text_of(error)}"
     logger.info("%s", text, exc_info=error)
     tracker = TrackerClient(_registration(launch, "", host, executor))

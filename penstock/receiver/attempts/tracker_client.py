@@ -122,9 +122,9 @@ class TrackerClient:
         self._set_registered(False)
 
     def report_exit(self, exit_report: ExitReport, timeout_s: float) -> None:
-        """Tell how the attempt ended, if the tracker does not know and can be reached.
+        """Report how the attempt ended, if the tracker does not know and can be reached.
 
-        Waits up to `timeout_s` seconds for the answer, and never raises: what is not told, the
+        Waits up to `timeout_s` seconds for the answer, and never raises: what is not reported, the
         tracker learns from the end of the task.
         """
         if exit_report.kind is ExitKind.LOST:
@@ -147,7 +147,7 @@ class TrackerClient:
     def report_error(
         self, message: str, error: BaseException | None, *, permanent: bool = False
     ) -> None:
-        """Tell of an error. Never raises: a lost driver is found out elsewhere."""
+        """Report an error. Never raises: a lost driver is found out elsewhere."""
         report = ReportError(
             stream_id=self._registration.stream_id,
             attempt=self._registration.attempt,
@@ -161,7 +161,7 @@ class TrackerClient:
             self._limited_log.log(f"not reported to the driver ({failure}): {message}", error=error)
 
     def report_addresses(self, addresses: tuple[str, ...]) -> None:
-        """Tell where the receiver listens. Never raises; a reconnect tells it again."""
+        """Report where the receiver listens. Never raises; a reconnect reports it again."""
         with self._lock:
             self._addresses = addresses
         try:
@@ -174,7 +174,7 @@ class TrackerClient:
         return ReportAddresses(mine.stream_id, mine.attempt, self._addresses)
 
     def report_dropped(self, records: int) -> None:
-        """Tell how many records were dropped so far. Never raises; the next report makes up."""
+        """Report how many records were dropped so far. Never raises; the next report makes up."""
         mine = self._registration
         try:
             self.connection.send(ReportDropped(mine.stream_id, mine.attempt, records))
@@ -182,7 +182,7 @@ class TrackerClient:
             logger.debug("the dropped records were not reported: %s", failure)
 
     def report_full_log(self, free_bytes: int) -> None:
-        """Tell that there is no room for the log. Never raises; the next attempt tells it again."""
+        """Report that there is no room for the log. Never raises; the next attempt repeats it."""
         mine = self._registration
         report = ReportFullLog(mine.stream_id, mine.attempt, mine.host, free_bytes)
         try:
@@ -197,7 +197,7 @@ class TrackerClient:
         left: Sequence[tuple[tuple[str, int], str]] = (),
         error: str = "",
     ) -> None:
-        """Tell what became of letters that were to be stored again. Never raises."""
+        """Report what became of letters that were to be stored again. Never raises."""
         mine = self._registration
         report = LettersSent(mine.stream_id, mine.attempt, request, stored, tuple(left), error)
         try:
@@ -208,7 +208,7 @@ class TrackerClient:
     def report_rate_status(
         self, reading: RateUsage, rate_version: int, at_s: float, *, is_held: bool = False
     ) -> None:
-        """Tell how the rate is used. Never raises; the next report makes up for a lost one."""
+        """Report how the rate is used. Never raises; the next report makes up for a lost one."""
         report = ReportRateStatus(
             stream_id=self._registration.stream_id,
             attempt=self._registration.attempt,

@@ -28,8 +28,8 @@ file                holds
 ==================  ==============================================================================
 `block_generator`   records to blocks: its life and its clock
 `storing`           `store`, its bulk path, and `storeFrom`
-`intake`            records that wait where `store` is not to wait; which of them are dropped
-`spill`             those of them that wait on the disk
+`intake`            records that wait where `store` is not to wait; which are dropped
+`spill`             records that wait on the disk
 `bulk`              bulk calls, cut into pieces
 `framing`           bytes of a source, cut into records
 `assembler`         the open block

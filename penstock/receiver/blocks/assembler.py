@@ -6,7 +6,8 @@ the pending list, to which storing threads append without it: ``list.append``, `
 block, or was discarded: whatever fails in the middle of a flush, the next one begins behind it.
 
 A record that fits nowhere, since it is larger than a block or no row of the declared schema, is
-discarded and told. That is no error of the call that stores it: the source must not read it again.
+discarded and reported. That is no error of the call that stores it: the source must not read it
+again.
 """
 
 from __future__ import annotations
@@ -307,8 +308,8 @@ class BlockAssembler:
     def bound_letters(self) -> None:
         """Wait while there are too many dead letters. Needs the lock; not within `undivided`.
 
-        They are written with the blocks, and bounded as they are. Anyone who discards something
-        without this class calls it, too.
+        They are written with the blocks, and bounded as they are. Code that discards something
+        without this class also calls it.
         """
         letters = self._letters
         if letters is None:

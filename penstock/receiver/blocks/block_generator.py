@@ -9,10 +9,10 @@ What must hold
   they were sealed (I5): one thread writes the log, one thread reports, one report at a time.
 * What waits is bounded (I7): the pending chunk, the open block, the queue of sealed blocks. When
   the queue or the arena is full, `store` waits, or its `intake` drops.
-* A failure to store or to report that may pass never ends the push path. It is told to the driver,
-  tried again with back-off, and nothing is acknowledged meanwhile. (In the original the push thread
-  dies of its first failure and the buffer grows without end.) One that cannot pass ends the
-  attempt.
+* A failure to store or to report that may pass never ends the push path. It is reported to the
+  driver, tried again with back-off, and nothing is acknowledged meanwhile. (In the original the
+  push thread dies of its first failure and the buffer grows without end.) One that cannot pass ends
+  the attempt.
 * A stop ends in time: at its deadline nothing waits any more, neither for room nor for memory.
 
 The path
@@ -205,8 +205,8 @@ class BlockGeneratorOptions:
         splits: Those whose places positions are; None: they are not of splits.
         report_bytes: How large the blocks' metadata of one report to the tracker may be.
         validate: Says which records are discarded, see `Receiver.validate`; None: none.
-        dead_letter_budget: How much may be discarded until `on_error` is told by a
-            `DeadLetterBudgetError` that it is too much, or None.
+        dead_letter_budget: How much may be discarded until `on_error` gets a
+            `DeadLetterBudgetError`, or None.
         pauses_over_budget: Whether that error is to pause the stream; else it ends the receiver.
         trace_every: Of how many blocks one is traced; 0: none.
         when_full: What becomes of records that come faster than they pass.
@@ -382,7 +382,7 @@ class BlockGenerator:
 
         Args:
             timeout_s: Bound of the whole. When it ends, the blocks that are left are abandoned:
-                no one was told that they are stored.
+                they were acknowledged to no one.
 
         Returns:
             True when every block was reported.
@@ -479,7 +479,7 @@ class BlockGenerator:
         return self._intake.dropped
 
     def is_over(self) -> bool:
-        """Tell whether nothing that waits will become durable any more."""
+        """Return whether nothing that waits will become durable any more."""
         return self._pipeline.is_over()
 
     def acknowledging_s(self) -> float:
@@ -540,7 +540,7 @@ class BlockGenerator:
         """Return how the rate is used; for one caller, as each reading begins where one ended.
 
         Args:
-            with_pipe: Whether to read what threads waited for, too.
+            with_pipe: Whether to also read what threads waited for.
         """
         found = self.statistics()
         held_up_s = found.waited_for_queue_s + found.waited_for_memory_s
@@ -637,14 +637,14 @@ class BlockGenerator:
             self._clock.wait(self._seal_now, left_s)
 
     def _lock_open_block(self) -> bool:
-        """Take the lock of the open block; False: the generator stops, and who stops it seals."""
+        """Take the lock of the open block; False: the generator stops, and the stop seals."""
         lock = self._assembler.lock
         if not self._options.one_thread:
             return lock.acquire()
         while not lock.acquire(timeout=_LOCK_S):
             if self._stopping.is_set():
                 return False
-            # Who has it may wait for room or memory.
+            # Its holder may wait for room or memory.
             self._pipeline.move()
         return True
 
@@ -677,7 +677,7 @@ class BlockGenerator:
                 fails = False
                 rested = self._pipeline.blocks_sealed == sealed
             except MAY_PASS as error:
-                # That there is no memory yet is no failure of who does not wait for it.
+                # That there is no memory yet is no failure where it is not waited for.
                 is_early = self._options.one_thread and isinstance(error, IllegalStateError)
                 if not fails and not is_early:
                     self._on_error("Error in sealing a block", error)
@@ -691,8 +691,8 @@ class BlockGenerator:
     def _rest(self, most_s: float) -> None:
         """Wait until something comes, after an interval in which nothing came, but not longer."""
         came = self._storing.came
-        # Who stores next asks for a lease, and so sets it. A thread that has a permit in hand just
-        # now does not: for that one it is looked.
+        # The next store asks for a lease, and so sets it. A thread that has a permit in hand just
+        # now does not, so this loop looks for it.
         self._storing.give_leases_back()
         looks = Backoff(_SHORTEST_S, _REST_S)
         begun_s = self._clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""Bulk calls cut into pieces, of which any range can enter the open block."""
+"""Bulk calls cut into pieces; any range of them can enter the open block."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BULK = (*MANY, Iterator, WithLetters)
 
 
 class Piece(Protocol):
-    """Some records of a bulk call, of which any range can be added to the open block."""
+    """Some records of a bulk call, any range of which can be added to the open block."""
 
     def __len__(self) -> int: ...
 

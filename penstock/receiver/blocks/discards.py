@@ -1,4 +1,4 @@
-"""`Discards`: records that fit nowhere are counted, told, and kept as dead letters."""
+"""`Discards`: records that fit nowhere are counted, reported, and kept as dead letters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Discards:
     """Takes account of the records that one attempt discards. `_lock` guards all of it.
 
     Args:
-        tell: Takes a message and the reason; called by anyone who discards, and by `tell_rest`.
+        tell: Takes a message and the reason; called by each discard, and by `tell_rest`.
         now_s: Monotonic time.
         letters: Keeps the records themselves; None: they are lost.
         budget: Says when there are too many; None: there never are.
@@ -86,7 +86,7 @@ class Discards:
 
     @contextmanager
     def stored_with(self, position: Any, *, whole: bool = False) -> Iterator[None]:
-        """Within it, what is discarded is of one call, and told with its position, if it has one.
+        """Within it, what is discarded is of one call, and reported with its position, if any.
 
         For one thread at a time: the one that holds the assembler's lock.
 
@@ -120,11 +120,11 @@ class Discards:
     def add(
         self, reason: BaseException, record: Callable[[], Any], size: int | None = None
     ) -> None:
-        """Take account of one record, keep it, and tell of it unless many were told just now.
+        """Take account of one record, keep it, and report it unless many were reported just now.
 
         Args:
             reason: Why it fits nowhere.
-            record: Returns it, or how it begins; called when it is kept or told.
+            record: Returns it, or how it begins; called when it is kept or reported.
             size: Its bytes, where only the first of them are at hand.
 
         Raises:
@@ -174,11 +174,11 @@ class Discards:
 
     @property
     def is_busy(self) -> bool:
-        """Whether `tell_rest` is to be called soon: there is something to tell, or to look at."""
+        """Whether `tell_rest` is to be called soon: there is something to report, or to look at."""
         return bool(self._untold) or self._budget is not None
 
     def tell_rest(self, *, at_once: bool = False) -> None:
-        """Tell how many records were discarded without being told, once in a while.
+        """Report how many records were discarded without being reported, once in a while.
 
         Args:
             at_once: For the last time: now.

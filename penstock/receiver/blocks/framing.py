@@ -1,9 +1,9 @@
 """Cutting a byte stream into records, many at a time.
 
 A frame reader fills a staging buffer that stays in the processor's cache. Lines are only counted,
-with one vector operation, and handed on as they are: who reads the block cuts them. Records behind
-a length are handed on joined, with their lengths. What a reader holds is bounded: a record that is
-larger than a block can be is dropped up to its end and counted.
+with one vector operation, and handed on as they are: the reader of the block cuts them. Records
+behind a length are handed on joined, with their lengths. What a reader holds is bounded: a record
+that is larger than a block can be is dropped up to its end and counted.
 """
 
 from __future__ import annotations

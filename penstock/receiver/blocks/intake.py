@@ -11,14 +11,14 @@ What must hold
 * Records pass in the order in which they were put (I5), and what has passed is never dropped.
 * `store` does not wait, whatever holds the stream: ``dropNew`` drops what finds no room here,
   ``dropOld`` what has waited longest. ``spill`` puts what came last on this host's disk (`spill`),
-  and `store` waits only when that is full, too.
+  and `store` waits only when that is also full.
 * What waits is bounded in bytes, with what Python needs for it (I7): objects wait as pickles. One
   call that is larger than all of it waits alone; a few are out, on their way.
 * Each record that was put has passed (it is in a block, or a dead letter), or is counted as
   dropped, or still waits; after a stop, none waits.
 * The driver knows of what was dropped before it knows of a block that was stored later, so no
   record that is known to be stored has an uncounted gap before it, also when this process is
-  killed. A count belongs to a run of the driver, as those of stored records do.
+  killed. A count belongs to a run of the driver, as counts of stored records do.
 * Nothing is dropped that is a source's only way to know: what has an acknowledgement or a position,
   or is many records in a call that returns when they are durable, is refused. The acknowledgement
   of a dropped record would never come, and behind a later position it would never be read again.
@@ -196,7 +196,7 @@ class Intake:
             return True
 
     def _spill_last(self, spill: Spill, call: Call) -> list[Call]:
-        """Put on the disk what came last, or a call if all that did is there; return what."""
+        """Put on the disk what came last, or a call if all that did is on it; return what."""
         calls: list[Call] = []
         size = 0
         while self._waiting and size < self._limit // 8 and self._waiting[-1].name != _SPILLED:
@@ -256,7 +256,7 @@ class Intake:
             return calls
 
     def is_idle(self) -> bool:
-        """Tell whether nothing waits and nothing is out; waits for that a while."""
+        """Return whether nothing waits and nothing is out; waits for that a while."""
         with self._changed:
             if self._waiting or self._is_out:
                 self._changed.wait(_STEP_S)
@@ -277,11 +277,11 @@ class Intake:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something waits, or is to be told."""
+        """Whether something waits, or is to be reported."""
         return bool(self._waiting) or self.dropped > self._told
 
     def news(self, *, at_once: bool = False) -> PenstockError | None:
-        """Return how many records were dropped since that was told; None: it is not time for it.
+        """Return how many records were dropped since the last report; None: it is not time for one.
 
         Args:
             at_once: For the last time: now.
@@ -380,7 +380,7 @@ class IntakeStoring(Storing):
     def _is_relied_on(
         self, position: Any, ack: Callable[[], None] | None, without: str | None = None
     ) -> bool:
-        """Tell whether somebody relies on what is stored; `without` says why without an `ack`.
+        """Return whether a source relies on what is stored; `without` says why without an `ack`.
 
         Raises:
             SettingError: Somebody does, and it might be dropped.
@@ -508,7 +508,7 @@ class IntakeStoring(Storing):
         except MAY_PASS as error:
             passed = self._passed() - before if call.records > 1 else 0
             if isinstance(error, ReceiverStoppedError):
-                # Who calls counts all of it.
+                # The caller counts all of it.
                 self._intake.drop(-passed)
                 raise
             self._intake.drop(max(0, call.records - passed))

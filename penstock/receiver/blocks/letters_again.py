@@ -162,7 +162,7 @@ class _Sending:
         try:
             if added:
                 self._to.finish()
-        except Exception as error:  # noqa: BLE001 - of the receiver; who asked is told
+        except Exception as error:  # noqa: BLE001 - of the receiver; it is in the answer
             self.failure = error
             for name in added:
                 self.left[name] = f"it may be in the stream: {typed_text(error)}"
@@ -187,7 +187,7 @@ class _Sending:
                 reason: BaseException | None = self._to.add(record)
             except RecordPickleError as error:
                 reason = error
-            except Exception as error:  # noqa: BLE001 - of the receiver; who asked is told
+            except Exception as error:  # noqa: BLE001 - of the receiver; it is in the answer
                 self.failure = error
                 self.left[name] = f"the receiver did not take it: {typed_text(error)}"
                 continue
@@ -214,7 +214,7 @@ _BEFORE = {
 def _found(
     place: DeadLetterPlace, names: Sequence[LetterName]
 ) -> Iterator[tuple[LetterName, DeadLetter | None]]:
-    """Yield each letter that was asked for, once; None: it is not there."""
+    """Yield each letter that was asked for, once; None: it is gone."""
     by_log: dict[str, set[int]] = {}
     for log, number in names:
         by_log.setdefault(log, set()).add(number)

@@ -5,10 +5,10 @@ the order in which they were sealed (I5). Where many receivers share a process, 
 does both, and seals (`move`): what it gains by two would be less than what threads cost that wait
 for one lock of the interpreter. Both queues are bounded (I7). A failure that may pass is
 reported once and tried again with back-off; nothing is acknowledged meanwhile. One that can never
-pass ends the way: `refused` or `failed` says why, and who waits is told.
+pass ends the way: `refused` or `failed` says why, and waiters are notified.
 
-No wait outlives `give_up_at`: from then on a full queue holds no one up, for an ending that no one
-can be told of must end all the same.
+No wait outlives `give_up_at`: from then on a full queue holds no one up, for an ending that can be
+reported to no one must end all the same.
 
 One lock guards the queues and counters; no I/O happens under it. Its conditions are ``_moving``,
 for those who wait for room or for the end, and one for each thread, so that a block wakes the one
@@ -66,7 +66,7 @@ _NEVER_PASSES = (
     LogClosedError,
     LogLostError,
 )
-"""Among these, what is the same the next time. All else is a defect, and it is, too."""
+"""Of these, the errors that come again the next time. All else is a defect, and also does."""
 
 
 class BlockNotStoredError(PenstockError):
@@ -205,7 +205,7 @@ class BlockPipeline:
             self._wake()
 
     def is_full(self) -> bool:
-        """Tell whether `put` would wait."""
+        """Return whether `put` would wait."""
         with self._moving:
             return len(self._sealed) >= self._queue_size
 
@@ -222,7 +222,7 @@ class BlockPipeline:
             return not self.is_over() and not self.waiting()
 
     def is_over(self) -> bool:
-        """Tell whether no block will be reported any more."""
+        """Return whether no block will be reported any more."""
         return self.refused is not None or self.failed is not None or self.is_abandoned()
 
     def why_over(self) -> str:
@@ -241,13 +241,13 @@ class BlockPipeline:
             self._moving.notify_all()
 
     def is_given_up(self) -> bool:
-        """Tell whether there is nothing to wait for any more."""
+        """Return whether there is nothing to wait for any more."""
         if self._give_up_s is not None and time.monotonic() >= self._give_up_s:
             return True
         return self.is_over()
 
     def waits_for_nothing(self) -> bool:
-        """Tell whether the caller is to wait neither for room here nor for memory.
+        """Return whether the caller is to wait neither for room here nor for memory.
 
         The thread that makes room and memory by moving blocks would wait for itself.
         """
@@ -259,11 +259,11 @@ class BlockPipeline:
         return max(0.0, min(_STEP_S, self._give_up_s - time.monotonic()))
 
     def is_own_thread(self) -> bool:
-        """Tell whether the caller is one of the threads that make blocks durable."""
+        """Return whether the caller is one of the threads that make blocks durable."""
         return threading.current_thread() in self._threads
 
     def is_abandoned(self) -> bool:
-        """Tell whether `abandon` was called."""
+        """Return whether `abandon` was called."""
         return self._abandoned.is_set()
 
     def abandon(self, timeout_s: float) -> None:

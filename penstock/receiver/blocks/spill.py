@@ -69,7 +69,7 @@ class Spill:
             return None
         try:
             place = self._push(things)
-        except Exception as error:  # noqa: BLE001 - it is told, and they stay where they are
+        except Exception as error:  # noqa: BLE001 - it is reported, and they stay where they are
             if not self._is_failing:
                 self._tell("Records cannot be put on the disk, so store waits", error)
             self._is_failing, place = True, None
@@ -100,7 +100,7 @@ class Spill:
         return place
 
     def pull(self, place: Place) -> Any:
-        """Return what was put at a place, which is free then.
+        """Return what was put at a place, which is then free.
 
         Raises:
             Exception: It cannot be read.

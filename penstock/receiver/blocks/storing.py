@@ -132,7 +132,7 @@ def _check_position(part: Any, position: Any) -> None:
 
 
 def _goes_back(position: Any, last: Any) -> bool:
-    """Tell whether a number, or a list of numbers, is less than the last one."""
+    """Return whether a number, or a list of numbers, is less than the last one."""
     if type(position) in _NUMBERS and type(last) in _NUMBERS:
         return bool(position < last)
     if type(position) in (list, tuple) and type(last) in (list, tuple):
@@ -489,7 +489,7 @@ class Storing:
 
         What was added is charged afterwards, so the byte rate can be exceeded by one chunk. A stop
         ends the wait and is no error of the call: what was added will be durable, and a source that
-        were told otherwise would give it again.
+        heard otherwise would give it again.
         """
         size = self._assembler.take_uncharged()
         if not size:
@@ -687,7 +687,7 @@ class Storing:
 
     @contextmanager
     def _used(self, permits: int) -> Iterator[None]:
-        """Give back, of permits for records that are being added, those of what entered no block.
+        """Give back permits of records that are being added and entered no block.
 
         The assembler's lock is held.
         """

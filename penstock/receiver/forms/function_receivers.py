@@ -99,7 +99,7 @@ BULK = (*MANY, WithLetters)
 
 
 def _is_swapped(item: Any, position: Any) -> bool:
-    """Tell whether a pair looks like a place in a source with the records that were read there."""
+    """Return whether a pair looks like a place in a source with the records read at it."""
     if isinstance(item, BULK) or position is None:
         return False
     if type(item) in (int, float):
@@ -166,7 +166,7 @@ def as_it_is(item: Any) -> Any:
 
 
 _AWAITED_S = 1.0
-"""How long the error of a task may go unread before it is told; most are awaited at once."""
+"""How long the error of a task may go unread before it is reported; most are awaited at once."""
 
 
 def tell_of_errors(context: ReceiverContext) -> None:
@@ -319,10 +319,10 @@ class AsyncStoring:
 
 
 class Store(asyncio.Future[None]):
-    """A store, to be awaited; only for who waits its block is sealed before the interval ends.
+    """A store, to be awaited; only if it is, its block is sealed before the interval ends.
 
     Args:
-        loop: The loop of who waits.
+        loop: The loop of the waiter.
         seal: `Receiver.seal`.
 
     Attributes:
@@ -496,7 +496,7 @@ def _settle(durable: asyncio.Future[None], error: BaseException | None) -> None:
         else:
             durable.set_exception(error)
             if isinstance(error, ReceiverStoppedError):
-                # Who does not await it has nothing to do about a stop.
+                # A caller that does not await it has nothing to do about a stop.
                 durable.exception()
 
     # The loop has ended with the source: no one waits any more.
@@ -524,7 +524,7 @@ def store_from_generator(
     going_on = map(itemgetter(1), zip(running, records, strict=False))
     by_item = with_positions
     try:
-        # The first item tells which loop is the quick one; either takes everything.
+        # The first item shows which loop is the quick one; either takes everything.
         for first in itertools.islice(going_on, 1):
             store_yielded(context.store, first, with_position=with_positions)
             by_item = with_positions or isinstance(first, BULK)
@@ -538,7 +538,7 @@ def store_from_generator(
 
 
 def can_be_stored(returned: object) -> bool:
-    """Tell whether a short form takes what a function of the author's returned."""
+    """Return whether a short form takes what a function of the author's returned."""
     return isinstance(returned, (Iterator, AsyncGenerator, Coroutine))
 
 

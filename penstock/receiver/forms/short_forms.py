@@ -425,11 +425,11 @@ def _check_constructor(source: type) -> None:
             f"its constructor cannot be called without arguments ({error}); give an instance",
         ) from None
     except ValueError:
-        pass  # Its arguments cannot be told, as of some classes that are not Python's.
+        pass  # Its arguments cannot be known, as of some classes that are not Python's.
 
 
 def _warn_of_schema(source: Any, declaration: _Declaration) -> None:
-    """Tell that an attribute is not the declaration that it looks like."""
+    """Report that an attribute is not the declaration that it looks like."""
     try:
         check_schema(schema := getattr(source, "schema", None))
     except TypeError:

@@ -206,7 +206,7 @@ class _LengthCheck:
         self._error: BrokenStreamError | None = None
 
     def read_into(self, buffer: memoryview) -> int:
-        """Read what is there, up to a length that is not accepted; raise when that is next."""
+        """Read what came, up to a length that is not accepted; raise when that is next."""
         size = 0 if self._error is not None else self._accepted(buffer, self._read_into(buffer))
         if size == 0 and self._error is not None:
             raise self._error
@@ -240,7 +240,7 @@ class _LengthCheck:
 
 
 def _reason(error: OSError) -> str:
-    """Say why there is no connection, in words that tell what to look at."""
+    """Say why there is no connection, in words that say what to look at."""
     if isinstance(error, socket.gaierror):
         return f"host not found ({error.strerror}); look at its name and at DNS"
     if isinstance(error, ConnectionRefusedError):

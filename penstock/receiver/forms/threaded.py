@@ -37,7 +37,7 @@ class ThreadedReceiver(Receiver):
     STOP_BOUND_S: ClassVar[float | None] = 3.0
     """How long a source may take to end, less than `onStop` may at least; None: as long as that."""
     _IF_IT_MAY_END: ClassVar[str] = ""
-    """What a source that has ended may be told of that, behind it."""
+    """What may be said of a source that has ended, behind that."""
     _tells_of_slow_stop = True
     is_finite: bool = False
     is_reopened: bool = False
@@ -155,7 +155,7 @@ class ThreadedReceiver(Receiver):
 
     def _failed(self, context: ReceiverContext, error: BaseException) -> None:
         if context.stopped.is_set():
-            # The source was told to end; that nothing can be stored any more is no news then.
+            # The source was asked to end; then it is no news that nothing can be stored any more.
             if not isinstance(error, PenstockError):
                 self.reportError(
                     f"Error in {self._describe()} while it ended: {described(error)}", error

@@ -23,12 +23,12 @@ class SharedThreads:
 
     Args:
         name: Of the process, such as ``slot-0``.
-        board: Shows for whom the loop of sources runs; None: nobody looks.
+        board: Shows for which source the loop runs; None: no one looks.
 
     Attributes:
         connections: Runs their connections with the driver.
         releasing: Frees what the driver releases.
-        reporting: Tells how their rates are used.
+        reporting: Reports how their rates are used.
         workers: Do what waits.
         sources: Runs their async sources; begins with the first one.
     """
@@ -47,5 +47,5 @@ class SharedThreads:
 
 
 def _failed(error: BaseException) -> None:
-    # What is posted there tells its own receiver of what it raises.
+    # What is posted to it reports to its own receiver what it raises.
     _log.error("an error of no receiver", exc_info=error)

@@ -1,8 +1,8 @@
 """`Board`: what a slot process shows its keeper, and `Silence`: how the keeper sees that it hangs.
 
 C code that keeps Python's lock stops all threads of a process, also the one that looks after its
-receivers. So a process shows here each look of that, whose turn on the event loop it is, and for
-whom a thread runs before it does. A process that did not look while its keeper did so
+receivers. So a process shows here each look of that, whose turn on the event loop it is, and which
+receiver a thread runs for before it does. A process that did not look while its keeper did so
 `_SILENT_LOOKS` times is to be ended, and the thread that ran meanwhile is to blame.
 """
 
@@ -21,7 +21,7 @@ _SHOWN = 4096
 
 
 class Board:
-    """Numbers that a process shows its keeper, which reads them also when nothing runs there."""
+    """Numbers that a process shows its keeper, which reads them also when nothing runs in it."""
 
     def __init__(self) -> None:
         # Streams stand there plus one, and 0 for none.
@@ -38,7 +38,7 @@ class Board:
         self._cells[_LOOKS] += 1
 
     def show_thread(self, thread: int, stream_id: int | None) -> None:
-        """Show for whom a thread runs, which the system gave a number; None: it is the loop."""
+        """Show which receiver a thread, by its system's number, runs for; None: it is the loop."""
         at = _THREADS + 2 * (thread % _SHOWN)
         self._cells[at] = thread
         self._cells[at + 1] = 0 if stream_id is None else stream_id + 1

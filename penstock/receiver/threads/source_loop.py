@@ -3,8 +3,8 @@
 What must hold
 --------------
 
-* A source sees a loop of its own: what it sets there, tasks, errors that no one awaits, and threads
-  that it asks for are its own, told as its own, and gone when it ends.
+* A source sees a loop of its own: what it sets on it, tasks, errors that no one awaits, and threads
+  that it asks for are its own, reported as its own, and gone when it ends.
 * Nothing of ours waits on the loop. A source that holds it is found (`look`), while others need it.
 * What a source takes in its turns is known (`cpu_s`), also when they are short.
 
@@ -62,7 +62,7 @@ _all_tasks = asyncio.all_tasks
 
 
 def _own_tasks(loop: asyncio.AbstractEventLoop | None = None) -> set[asyncio.Task[Any]]:
-    """As `asyncio.all_tasks`; on the loop of all sources those of the source that asks."""
+    """As `asyncio.all_tasks`; on the loop of all sources only those of the source that asks."""
     tasks, source = _all_tasks(loop), _source.get()
     is_shared = isinstance(loop or asyncio.get_running_loop(), _Loop)
     return source.among(tasks) if is_shared and source is not None else tasks
@@ -73,7 +73,7 @@ class RunningSource:
 
     Attributes:
         make_task: Makes its tasks, if it has said how.
-        tell: Told of errors that no one awaits, if it has said so.
+        tell: Gets errors that no one awaits, if it has said so.
         executor: Runs what it has run in threads.
     """
 
@@ -123,7 +123,7 @@ class SourceLoop:
     Args:
         name: Of the process, such as ``slot-0``.
         workers: The threads for what waits.
-        board: Shows whose turn it is; None: nobody looks.
+        board: Shows whose turn it is; None: no one looks.
 
     Attributes:
         cpu_s: What the turns of each stream took.
@@ -212,7 +212,7 @@ class SourceLoop:
         return set() if self._loop is None else _all_tasks(self._loop)
 
     def is_current_thread(self) -> bool:
-        """Tell whether the caller is on the loop."""
+        """Return whether the caller is on the loop."""
         return threading.current_thread() is self._thread
 
     def _running(self, stream_id: int | None = None) -> list[RunningSource]:

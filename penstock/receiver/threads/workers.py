@@ -43,7 +43,7 @@ class Workers:
             if self._free > len(self._work):
                 self._changed.notify()
             else:
-                # In no one's context: it works for others, too.
+                # In no one's context: it also works for others.
                 contextvars.Context().run(OwnedThread(self._run, self._name).start)
             self._work.append((work, name, stream_id))
 

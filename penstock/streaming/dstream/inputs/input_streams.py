@@ -79,7 +79,7 @@ class InputDStream(DStreamNode):
         """Called when the context stops, after the last batch was made."""
 
     def must_be_saved_before(self, time_ms: int) -> bool:
-        """Tell whether the input chose for that batch what nothing but a checkpoint would know."""
+        """Return whether the input chose for that batch what only a checkpoint would know."""
         return False
 
 
