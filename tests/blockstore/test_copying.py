@@ -136,6 +136,22 @@ def test_who_knows_the_first_places_alone_finds_the_copy_that_was_made_since(
         assert fetch_from_host(block, access) == payload
 
 
+def test_a_copy_that_was_made_again_where_another_was_lost_is_found(tmp_path: Path) -> None:
+    """Also by who knew the lost one, and has waited for the first host for all of its time."""
+    with two_hosts(tmp_path) as (host, other):
+        block = host.segment_block(payload := os.urandom(100_000))
+        host.start()
+        (place,) = ask(host, other, block).places
+        assert place is not None
+        host.kill()
+        folder = f"{place.segment.folder}0"
+        lost = ReplicaPlace("other", msgspec.structs.replace(place.segment, folder=folder), 0)
+        host.tracker.copies = CopiesAt((place,))
+        host.tracker.found = BlockServerAt(other.address, False)
+        access = BlockAccess({"other": other.address}, host.launch.link, 0.001)
+        assert fetch_from_host(msgspec.structs.replace(block, replicas=(lost,)), access) == payload
+
+
 def test_it_ends_in_the_middle_of_a_copy_when_it_is_told_to(tmp_path: Path) -> None:
     """And copying keeps it from nothing else."""
     with two_hosts(tmp_path) as (host, _), socket.create_server(("127.0.0.1", 0)) as silent:

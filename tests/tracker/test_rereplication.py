@@ -343,6 +343,18 @@ def test_a_copy_that_is_not_needed_is_told_once(case: Case) -> None:
     assert case.ledger.add_copies(copies, []) == [(C, case.attempt)]
 
 
+def test_the_newest_segments_of_a_living_attempt_stay_on_all_hosts(case: Case) -> None:
+    """The next block may be there that the receiver has stored and not told of yet."""
+    one = copied(case.attempt, case.first)
+    case.add(msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, case.attempt, 1))))
+    case.ledger.allocate_blocks_to_batch(1000)
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert release.replicas == ()
+    case.ledger.end_attempt(case.attempt)
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert [host for host, _, _ in release.replicas] == [B, C]
+
+
 def test_what_the_log_did_not_take_did_not_happen(case: Case) -> None:
     one = copied(case.attempt, case.first)
     case.add(one)

@@ -123,10 +123,14 @@ def fetch_from_host(
         left_s = max(_LAST_ASK_S, deadline_s - time.monotonic())
         now = ask_tracker(FindCopies(info.stream_id, info.block_id), access, left_s)
         if isinstance(now, CopiesAt):
-            known = {each.info.host for each in sources}
-            new = tuple(copy for copy in now.replicas if copy.host not in known)
+            # By place: one that was lost on a host may have been made there again.
+            known = {(each.info.host, each.info.segment) for each in sources}
+            new = tuple(copy for copy in now.replicas if (copy.host, copy.segment) not in known)
             _, *copies = copies_of(msgspec.structs.replace(info, replicas=new))
             sources += [source(copy, is_copy=True) for copy in copies]
+            if copies:
+                # They are tried, also where those before took all the time.
+                deadline_s = max(deadline_s, time.monotonic() + _LAST_ASK_S)
         open_ones = [each for each in sources if not each.is_over]
         is_news = False
         for each in open_ones:

@@ -108,7 +108,8 @@ class AttemptLedger:
     """Unreleased blocks per segment; 0 until the segment itself is released."""
     replicas: dict[ReplicaSegment, int] = field(default_factory=dict)
     """The same for the segments of copies."""
-    newest_replica: ReplicaSegment | None = None
+    newest_replicas: list[ReplicaSegment] = field(default_factory=list)
+    """Those of the newest block that has copies: one of the next block may be there, too."""
     replica_hosts: dict[str, None] = field(default_factory=dict)
     """All hosts that have had copies, in order."""
     ended: bool = False
@@ -125,9 +126,10 @@ class AttemptLedger:
             if block.segment is not None:
                 key = (block.segment.folder, block.segment.segment)
                 self.segments[key] = self.segments.get(key, 0) + 1
-            for copy in replica_segments(block):
+            if copies := replica_segments(block):
+                self.newest_replicas = copies
+            for copy in copies:
                 self.replicas[copy] = self.replicas.get(copy, 0) + 1
-                self.newest_replica = copy
                 self.replica_hosts[copy[0]] = None
 
 
@@ -751,8 +753,8 @@ class LedgerState:
     @staticmethod
     def _is_copy_left_behind(attempt: AttemptLedger, copy: ReplicaSegment) -> bool:
         # Copies that were made again lie in the same log, also behind those that are on their way.
-        newest = attempt.newest_replica
-        is_behind = newest is None or copy[:2] != newest[:2] or copy[2] < newest[2]
+        newest = attempt.newest_replicas
+        is_behind = all(copy[:2] != one[:2] or copy[2] < one[2] for one in newest)
         return is_behind and not attempt.numbers.gaps
 
     def forget(self, attempts: Iterable[str]) -> None:
