@@ -99,7 +99,7 @@ class FunctionLetters:
                 self.close()
             raise
         if is_on_hdfs(self._place.folder):
-            # No one reads a log there that is open.
+            # No one can read an open log on it.
             self.close()
 
     def close(self) -> None:

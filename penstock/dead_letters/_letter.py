@@ -123,7 +123,7 @@ def read_letter(payload: bytes | memoryview) -> DeadLetter:
 def origin_digest(letter: DeadLetter) -> bytes | None:
     """Return what two letters of one record have in common, and no others: 16 bytes.
 
-    Its bytes count, too: behind a shuffle another record may have the place in its partition.
+    Its bytes also count: behind a shuffle another record may have the place in its partition.
 
     Returns:
         None where a receiver discarded it: if it does so again, that is another letter.

@@ -1,4 +1,4 @@
-"""The logs in a folder of dead letters, as who reads or removes them finds them."""
+"""The logs in a folder of dead letters, as readers and removers find them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = "deadLetters"
 
 _SHOWN = 40
 _PROGRAM = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,59}-[0-9a-f]{32}")
-"""No log has such a name: those begin with a number."""
+"""No log has such a name: logs' names begin with a number."""
 _BESIDE = re.compile(
     r"receivedData|receivedBlockMetadata|keyedState|checkpoint-[0-9]+|sent-[0-9]{1,10}"
 )

@@ -54,8 +54,8 @@ class StoredLetter:
     """A letter, and where it is.
 
     Attributes:
-        id: Names it among those of its folder: stream, attempt (its first eight digits), number; of
-            a stream's function stream and origin, the same in each log that has it.
+        id: Names it within its folder: stream, attempt (its first eight digits), number; of a
+            stream's function stream and origin, the same in each log that has it.
         letter: What was kept.
         log: The name of its log.
         number: Its number in that log.
@@ -182,7 +182,7 @@ def letters_of_log(place: DeadLetterPlace, name: str) -> Iterator[tuple[int, Dea
 def _records(
     reader: LogReader, on_damage: Callable[[CorruptRecordError], None] | None
 ) -> Iterator[Record]:
-    """Yield the records of the segments that are still there; see `letters`."""
+    """Yield the records of the segments that still exist; see `letters`."""
     damages: list[CorruptRecordError] = []
     for info in reader.segments:
         try:

@@ -51,8 +51,8 @@ class Retention:
     """Bounds the logs of one stream in a folder; anyone who writes one of them applies it.
 
     Looked at when a log is opened and when it begins a segment. Of the log that is written,
-    closed segments go; of those of attempts that are over, whole logs. No name of a log is used
-    twice, so one that was over when it was looked at is not opened again, nor a closed segment.
+    closed segments go; of attempts that are over, whole logs. No name of a log is used twice, so
+    one that was over when it was looked at is not opened again, nor a closed segment.
 
     Args:
         fs: Where the folder is.

@@ -211,7 +211,7 @@ def sent_states(
     *,
     on_damage: Callable[[CorruptRecordError], None] | None = None,
 ) -> dict[SentKey, SentState]:
-    """Return how far the letters in a folder came that somebody has sent, by their `sent_key`.
+    """Return how far the sent letters in a folder came, by their `sent_key`.
 
     Args:
         folder: As for `letters`.

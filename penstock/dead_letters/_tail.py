@@ -32,7 +32,7 @@ class NewLetters(NamedTuple):
 
     Attributes:
         letters: The letters.
-        after: Up to which record each log has been read, of those that are there.
+        after: Up to which record each existing log has been read.
     """
 
     letters: list[StoredLetter]
@@ -66,7 +66,7 @@ class LetterTail:
         self._but = but
         self._tell = tell
         self._ended: dict[str, object] = {}
-        # Logs of which something was read; and of these, those that are read for good.
+        # Logs of which something was read; and those of them that are read for good.
         self._begun: set[str] = set()
         self._over: set[str] = set()
 

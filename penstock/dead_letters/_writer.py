@@ -192,7 +192,7 @@ class DeadLetterWriter:
             self.added_bytes += len(letter)
 
     def wait_for_room(self, give_up: Callable[[], bool]) -> None:
-        """Wait while too much waits to be written; somebody else is to write.
+        """Wait while too much waits to be written; another thread is to write.
 
         Args:
             give_up: True ends the wait.

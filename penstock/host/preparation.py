@@ -86,7 +86,7 @@ class Run:
         )
 
     def letters_place(self) -> DeadLetterPlace:
-        """Return where its dead letters go, no one's yet; raises as `logs`."""
+        """Return where its dead letters go, without an owner yet; raises as `logs`."""
         return self.logs().letters_place(self.settings)
 
     def open_ledger(self) -> ReceivedBlockTracker:
@@ -239,8 +239,8 @@ def tail_of_run(run: Run) -> Callable[[], LetterTail] | None:
 #
 # Beside its own driver log they are among its own things. Any other folder
 # (`spark.penstock.deadLetters.dir`, or `spark.penstock.wal.dir` with a checkpoint directory
-# elsewhere) other programs may have been given, too; so there each has a folder of its own, with a
-# name that is made once, and kept where the program's checkpoints or its driver log are::
+# elsewhere) may also have been given to other programs; so each has a folder of its own in it, with
+# a name that is made once, and kept where the program's checkpoints or its driver log are::
 #
 #     <checkpoint directory>/program                       meters-5d0e…
 #     <deadLetters.dir>/meters-5d0e…/<stream>-<attempt>    its dead letters
@@ -269,7 +269,7 @@ def letters_folder(
 
     Raises:
         OSError: The program's name cannot be read or kept.
-        PenstockError: What is kept is none.
+        PenstockError: What is kept is no name.
     """
     beside = folder_beside(durability.block_log_root)
     own = os.path.dirname(durability.driver_log_folder)

@@ -93,9 +93,9 @@ class ReceiverReading:
         bytes_per_second: Bytes that pass.
         queue_fill: How full the queue of sealed blocks is, 0 to 1.
         pipe: Sums since the attempt began, and what is on its way.
-        waits: What it waited for; its `limit` is ``records``, ``bytes`` or ``shared``, for whose
-            limit of records or bytes is in force the driver knows only elsewhere. None with the
-            first reading of an attempt.
+        waits: What it waited for; its `limit` is ``records``, ``bytes`` or ``shared``, since only
+            other parts of the driver know whose limit of records or bytes is in force. None with
+            the first reading of an attempt.
         at_s: When it came, on the driver's monotonic clock.
     """
 

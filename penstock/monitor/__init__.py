@@ -1,4 +1,4 @@
-"""The monitor: what somebody sees of a running program, and does with it, from outside.
+"""The monitor: what is seen of a running program, and done with it, from outside.
 
 What must hold
 --------------
@@ -9,8 +9,8 @@ What must hold
   number, texts by length, history by time. An hour and a year take the same memory.
 * The program does not wait for it. It is fed by the listener bus (of a `ReceiverHost`, which has
   none, by the tracker) and by what receivers send in any case, looks at the rest once a second in a
-  thread of its own, and what it fails of is logged and stops nothing. Nothing imports this room but
-  the start of a context and of a host.
+  thread of its own, and its failures are logged and stop nothing. Nothing imports this room but the
+  start of a context and of a host.
 * No one changes anything without the token of this run, and where Spark's own page asks who may
   look (`spark.acls.enable`), no one looks without it. What goes into a page is text, never markup.
 

@@ -271,7 +271,7 @@ def _write_json(records: list[Any]) -> None:
 
 
 class _ArrowOutput:
-    """Writes records to the standard output as an Arrow stream; what is no object is a `value`."""
+    """Writes records to the standard output as an Arrow stream; a non-object is a `value`."""
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
@@ -384,7 +384,7 @@ def _print(as_json: bool, found: object, lines: Callable[[int], list[str]]) -> N
 
 
 def client_of(wanted: str | None) -> AppClient:
-    """Return what asks a running program.
+    """Return a client of a running program.
 
     Args:
         wanted: Its id, its name or its URL; None: the only one there is.
@@ -401,7 +401,7 @@ def client_of(wanted: str | None) -> AppClient:
 
 
 def _client_at(url: str) -> AppClient:
-    """Return what asks the program at a URL; one of this user's on this host needs no token."""
+    """Return a client of the program at a URL; one of this user's on this host needs no token."""
     token = _token()
     with contextlib.suppress(PenstockError):
         for app in registered(runtime_folder(os.environ)):
@@ -517,7 +517,7 @@ class AppClient:
         if answer.status != 200:
             # In one line, and without what a terminal would take for a command.
             said = clean(text[:1000])
-            if not is_ours:  # A proxy, or who knows who; or a port of ours that speaks TLS.
+            if not is_ours:  # A proxy, or anything else; or a port of ours that speaks TLS.
                 if "html" in (answer.getheader("Content-Type") or ""):
                     said = f"{clean(answer.reason)}, with a page that is not Penstock's"
                 said = f"{self.url} answered {answer.status}: {said}"

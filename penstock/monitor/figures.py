@@ -27,10 +27,10 @@ _QUERIES = 100
 
 
 class Figures(Collector):
-    """Reads the model whenever somebody collects.
+    """Reads the model at each collection.
 
     Args:
-        model: What there is.
+        model: The model.
     """
 
     def __init__(self, model: Model) -> None:

@@ -69,8 +69,7 @@ class History:
         Args:
             since_s: Seconds since the epoch.
             until_s: The same; its own second is included.
-            step_s: Of what is within that many seconds, counted from the epoch, the mean is one
-                point.
+            step_s: Each point is the mean of that many seconds, counted from the epoch.
         """
         (found,) = points_of([self], since_s, until_s, step_s, contextlib.nullcontext())
         return found
@@ -198,8 +197,7 @@ def _means(rows: npt.NDArray[np.float64], firsts: npt.NDArray[np.intp]) -> npt.N
 STOPS_S = 600
 DISCARDS_S = 300
 LAG_S = 60
-"""A lag grows when all of it that was seen for so long is above all that was seen for as long
-before."""
+"""A lag grows when all of it seen for this long is above all that was seen for as long before."""
 _STEP_S = 5
 _STOPS = 1_000
 """Stops that are counted at most."""

@@ -286,7 +286,7 @@ class Model(StreamingListener):
             self._changes += 1
 
     def note(self, text: str, stream_id: int | None = None) -> None:
-        """Keep what somebody did from outside."""
+        """Keep what was done from outside."""
         with self._lock:
             self._tell(EventKind.ACTION, text, stream_id=stream_id)
 
@@ -299,7 +299,7 @@ class Model(StreamingListener):
 
     @property
     def changes(self) -> int:
-        """Counts up with each change, so that who shows it knows whether there is news."""
+        """Counts up with each change, so that a view knows whether there is news."""
         return self._changes
 
     def now_ms(self) -> int:
@@ -461,7 +461,7 @@ class Model(StreamingListener):
             self._tell(kind, text, detail, stream_id=info.streamId())
 
     def _shown(self, error: str, trace: str = "") -> tuple[str, str]:
-        """Return of an error of a receiver, and of its traceback, what all who look may see."""
+        """Return what all who look may see of a receiver's error and its traceback."""
         count = None if self._shows_samples else count_of_discards(error)
         if count is None:
             return error, trace
@@ -588,7 +588,7 @@ class Model(StreamingListener):
         )
 
     def _longest_ms(self) -> int:
-        """Return for how long the batch has run that began first."""
+        """Return how long the running batch that began first has run."""
         begun = [self._unfinished[each].start_ms for each in self._running & {*self._unfinished}]
         known = [start_ms for start_ms in begun if start_ms is not None]
         return max(0, self._clock.time_ms() - min(known)) if known else 0

@@ -135,7 +135,7 @@ class SparkViews:
         page = found.get()
         jetty = self._jvm.org.apache.spark.ui.JettyUtils
         make = jetty.createRedirectHandler
-        # Its later arguments have defaults; how many there are, differs between versions of Spark.
+        # Its later arguments have defaults; how many there are differs between versions of Spark.
         given = [getattr(jetty, f"createRedirectHandler$default${n}")() for n in (3, 4, 5)]
         try:
             given.append(getattr(jetty, "createRedirectHandler$default$6")())

@@ -97,7 +97,7 @@ class Operation:
 
     @property
     def duration_ms(self) -> int | None:
-        """From its begin to its end."""
+        """From its beginning to its end."""
         return _between(self.start_ms, self.end_ms)
 
 
@@ -187,7 +187,7 @@ class EventKind(enum.Enum):
 
     @property
     def is_error(self) -> bool:
-        """Whether somebody should look."""
+        """Whether a person should look."""
         return self in (
             EventKind.RECEIVER_ERROR,
             EventKind.FUNCTION_FAILED,
@@ -242,11 +242,11 @@ class Lately:
 class Receiver(ReceiverStatus):
     """A receiver as it is, with what the model knows beside that.
 
-    Of its status, attempts are those within its process, too, the last error is what may be shown
-    of it, and the position is a text, empty where there is none.
+    In its status, attempts include those within its process, the last error is what may be shown of
+    it, and the position is a text, empty where there is none.
 
     Attributes:
-        discarded: Records that it was heard to have discarded, in this run.
+        discarded: Records that it reported as discarded, in this run.
         last_error_detail: The traceback of the last error.
         reading: Its last reading; None while nothing is heard of it.
         rate: The rate of its stream.

@@ -2,8 +2,8 @@
 
 It is in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
 which no one else may enter, and has mode 0600: anyone who can read it may act. It is there while
-the program runs; of a program that was killed, anyone who looks or starts next removes it, and a
-file that it had not written to its end. The last one to end removes the folder.
+the program runs; that of a killed program, or one that it had not finished, is removed by anyone
+who looks or starts next. The last one to end removes the folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.processes import ProcessIdentity
 _SUFFIX = ".json"
 _UNFINISHED = ".new"
 _UNFINISHED_S = 60.0
-"""A younger file may be one that somebody writes just now."""
+"""A younger file may be in the middle of being written."""
 _MOST_BYTES = 64 << 10
 
 
@@ -83,7 +83,7 @@ def register(
     """Write the file of this program; return its path, for `unregister`.
 
     Raises:
-        PenstockError: The folder belongs to somebody else, or others may enter it.
+        PenstockError: The folder belongs to another user, or others may enter it.
         OSError: It cannot be written.
     """
     process = ProcessIdentity.this_process()
@@ -119,7 +119,7 @@ def registered(folder: Path) -> list[RegisteredApp]:
     """Return the programs that run, the oldest first; removes the files of those that do not.
 
     Raises:
-        PenstockError: The folder belongs to somebody else, or others may enter it.
+        PenstockError: The folder belongs to another user, or others may enter it.
     """
     if not folder.exists():
         return []

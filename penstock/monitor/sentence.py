@@ -13,11 +13,11 @@ _MUCH_PERCENT = 30.0
 """A wait that takes at least this share of a receiver's time holds it up."""
 
 _OFTEN = 3
-"""A receiver that stopped so often in ten minutes does so again and again."""
+"""A receiver that stopped this often in ten minutes does so again and again."""
 _LITTLE_BYTES = 1_000_000_000
 """With less than this on its disk a log is nearly full."""
 _LAG_S = 10
-"""A lag of that many seconds of what comes in is one."""
+"""A lag counts from this many seconds of what comes in."""
 _LONG_LEAST_MS = 3_000
 _LATE_EPOCH_MS = 5_000
 """An epoch that is this much older than its time is late."""
@@ -60,7 +60,7 @@ class Facts:
         batches: The last that are complete, the newest last.
         receivers: The receivers.
         is_dropping: Whether the listener bus dropped events in the last second.
-        running_ms: For how long the batch has run that began first of those that run.
+        running_ms: How long the running batch that began first has run.
         epochs: Where the epochs of continuous streams are, by the stream's name.
     """
 
@@ -157,7 +157,7 @@ def _of_stopped(receivers: Sequence[Receiver]) -> list[str]:
 
 
 def troubles(receiver: Receiver) -> list[str]:
-    """Return what a person should do something about, for what follows a receiver's name."""
+    """Return what a person should act on, to follow a receiver's name."""
     return [text for text in (found(receiver) for found in _TROUBLES) if text]
 
 
@@ -175,7 +175,7 @@ def _of_troubles(receivers: Sequence[Receiver]) -> list[str]:
 
 
 def stops_again(receiver: Receiver) -> str:
-    """Return that it has stopped again and again, for what follows its name; empty: it has not."""
+    """Return that it has stopped again and again, to follow its name; empty: it has not."""
     count = receiver.lately.stops
     if count < _OFTEN:
         return ""

@@ -60,7 +60,7 @@ class Window:
         return self.end_ms is not None and created_ms >= self.end_ms
 
     def begins_before(self, closed_ms: int | None) -> bool:
-        """Return whether a segment may have a block that was sealed at its begin or later.
+        """Return whether a segment may have a block that was sealed at its beginning or later.
 
         Args:
             closed_ms: When the segment behind it was begun, perhaps in the very millisecond of its

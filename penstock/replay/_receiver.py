@@ -111,7 +111,7 @@ class ReplayReceiver:
                     pauses.reset()
                     yield piece, place
             except HistoryError as error:
-                # What was there once, and is not now, may come back with its mount.
+                # What existed once, and does not now, may come back with its mount.
                 is_away = position is not None and not History.is_there(self._folder)
                 if not (is_away or error.is_away):
                     raise

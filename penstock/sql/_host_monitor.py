@@ -107,7 +107,7 @@ def start_host_monitor(
         say: Shows a line to the person who started the program, and logs it.
         clock: Time.
     """
-    # The one place of this room where the room above is named: somebody has to begin it.
+    # The one place of this room where the room above is named: it has to be begun from somewhere.
     from penstock.monitor import Model, TrackerEvents, start_monitor
 
     def tell(model: Model) -> None:

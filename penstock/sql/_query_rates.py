@@ -191,8 +191,8 @@ class QueryRate:
         stream: The stream's name.
         effective: The rate in force, or None when there is no limit.
         source: Whose it is: ``query``, ``slowStart`` (of a query that has just begun), ``initial``,
-            ``maxRate``, ``user`` (somebody asked for it by ``penstock rate``), ``paused``,
-            ``backlog`` or ``unlimited``.
+            ``maxRate``, ``user`` (asked for by ``penstock rate``), ``paused``, ``backlog`` or
+            ``unlimited``.
         query: The name or the id of the slowest query; empty while none has a rate.
         estimates: What each query that runs can do, by its name or id.
     """
@@ -215,7 +215,7 @@ class BatchOfQuery:
         run: The run of the query.
         query: Its name, or its id.
         begun_ms: When it was triggered, ms since the epoch.
-        took_ms: How long it took from there.
+        took_ms: How long it took.
         beside_ms: What of that was not the batch's own jobs.
         reads: By the epoch of a stream: the records of the batch, and of the stream before its end.
     """
@@ -375,7 +375,7 @@ class QueryRates:
             return
         # Of the estimator, which cannot change; that of this batch may be longer.
         own_ms = follower.trigger_ms or _INTERVAL_MS
-        # So long its records came: since the batch before. No one knows it of the first.
+        # Its records came for this long: since the batch before. Of the first it is not known.
         came_ms = took_ms if begun_ms is None else max(1, batch.begun_ms - begun_ms)
         is_aimd = self._settings.rate_estimator == "aimd"
         lowest = self._settings.aimd_min_rate if is_aimd else self._settings.pid_min_rate

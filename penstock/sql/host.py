@@ -332,7 +332,7 @@ class ReceiverHost:
             LogFolderInUseError: Another program receives with this directory.
             SourceError: `share` cannot be written, or is that of another host that lives.
             LedgerError: The directory is that of a `StreamingContext`.
-            StreamsDoNotFitError: The directory has records of a stream that is not there any more.
+            StreamsDoNotFitError: The directory has records of a stream that the host no longer has.
             LedgerError: A continuous function has another `key_by`, or with it another
                 `parallelism`, than its epochs in the ledger.
             PenstockError: `spark.io.encryption.enabled` is set, and there is no key.
@@ -494,7 +494,7 @@ class ReceiverHost:
         return "; ".join(parts)
 
     def connect(self, spark: SparkSession) -> None:
-        """Let another session of this application read the streams, too.
+        """Let another session of this application also read the streams.
 
         Raises:
             IllegalStateError: The host does not run.
@@ -581,7 +581,7 @@ class ReceiverHost:
         Raises:
             TypeError, ValueError: An argument is not accepted; nothing was started or stopped.
             StreamingQueryException: A query has failed; all was stopped.
-            ContinuousStreamError: A continuous function has failed so often; all was stopped.
+            ContinuousStreamError: A continuous function has failed too often; all was stopped.
             PermanentReceiverError: There are no queries, and no receiver is left.
             Exception: See `start`, which is called where it was not.
         """
@@ -669,9 +669,9 @@ class ReceiverHost:
 
     @property
     def isStopAsked(self) -> bool:
-        """Whether somebody asked the host to stop from outside (`penstock stop`, or the page).
+        """Whether the host was asked to stop from outside (`penstock stop`, or the page).
 
-        The receivers are stopped then. A program that waits can look at it, let its queries come to
+        The receivers are then stopped. A program that waits can look at it, let its queries come to
         their end, and stop the host.
         """
         return self._is_stop_asked
@@ -883,7 +883,7 @@ def readStream(
         spark: The session.
         receiver: See `ReceiverHost.stream`.
         directory: See `ReceiverHost`.
-        name: The stream's name; by default that of the receiver's function or type.
+        name: The stream's name; by default its function's or type's.
         options: Options of the source, such as ``startingOffsets="latest"``.
 
     Raises:

@@ -60,7 +60,7 @@ def spark_context_of(given: Any) -> SparkContext:
 def hand_over_storage(spark_context: SparkContext) -> None:
     """Give the settings of object storage to this process and to the tasks of a Spark context.
 
-    What the environment of this process has of them goes to the tasks, too, where the Spark context
+    What the environment of this process has of them also goes to the tasks, where the Spark context
     says nothing else.
     """
     take_storage(spark_context.getConf().getAll())
@@ -103,7 +103,7 @@ def settings_to_start_with(environment: Mapping[str, str]) -> list[tuple[str, st
 def take_storage(pairs: Iterable[tuple[str, str]]) -> None:
     """Put the settings of object storage into the environment of this process.
 
-    Those of a Spark context before are taken out of it.
+    An earlier Spark context's are taken out of it.
     """
     with _taking:
         for name in list(_hidden):

@@ -75,7 +75,7 @@ def told(what: str) -> Iterator[None]:
     """Log an error of a step of a stop, so that the steps after it have their turn."""
     try:
         yield
-    except Exception:  # noqa: BLE001  # whatever it is, what is left must be stopped, too
+    except Exception:  # noqa: BLE001  # whatever it is, what is left must also be stopped
         _log.exception("Stopping %s failed; the stop goes on", what)
 
 

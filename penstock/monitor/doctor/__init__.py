@@ -1,10 +1,10 @@
-"""The doctor: whether a program can run here, looked at before one does.
+"""The doctor: checks whether a program can run here, before one does.
 
 What must hold
 --------------
 
 * It looks by doing: a folder is written to, a port is bound, a cluster is given a job. What it
-  makes it removes, and a folder that is not there is not made.
+  makes it removes, and a missing folder is not made.
 * Each check ends in findings of its own: one that fails keeps no other from being made, and every
   wait has a bound.
 * A finding that is not fine says what to change.

@@ -70,7 +70,7 @@ def _data(family: Family, since: int, now: int) -> Sum | Gauge | Histogram:
     numbers = [
         NumberDataPoint(dict(sample.labels), since if is_counter else 0, now, float(sample.value))
         for sample in family.samples
-        # An enormous value or none says nothing to anybody.
+        # An enormous value or none says nothing to anyone.
         if math.isfinite(sample.value)
     ]
     if is_counter:
@@ -169,7 +169,7 @@ def add_spans(tracer: Tracer, way: Way, streams: Mapping[int, str]) -> None:
 
 
 _TEXT = 500
-"""Characters of what a batch failed of."""
+"""Characters of a batch's failure."""
 
 
 def _nanoseconds(seconds: float) -> int:

@@ -44,7 +44,7 @@ class OtelSender:
 
     Args:
         model: What is sent.
-        settings: Where to, and of how many blocks one is traced.
+        settings: Where to, and one block in how many is traced.
         environ: The variables of OpenTelemetry.
 
     Raises:
@@ -119,7 +119,7 @@ class OtelSender:
             some = [waiting.popleft() for _ in range(min(len(waiting), _AT_ONCE))]
             outcome = signal.send(exporter, some, time.monotonic())
             if outcome is Outcome.LATER:
-                # Made by this thread alone, so that there is room for them still.
+                # Made by this thread alone, so that there is still room for them.
                 waiting.extendleft(reversed(some))
             if outcome is not Outcome.TAKEN:
                 return

@@ -2,7 +2,8 @@
 
 What OpenTelemetry says of an answer (https://opentelemetry.io/docs/specs/otlp/, "Failures"): 429,
 502, 503 and 504 are for now, and `Retry-After` says until when; any other error is for good, and
-what was sent is dropped. A redirection is no success, for which OpenTelemetry's exporter takes it.
+what was sent is dropped. A redirection is no success, though OpenTelemetry's exporter takes it for
+one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``POST /api/penstock/actions/…``: what somebody with the token may do to a running program."""
+"""``POST /api/penstock/actions/…``: what a holder of the token may do to a running program."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class Tap:
         """Return the newest block's id, None where there is none, and its first records.
 
         Raises:
-            ValueError: The count is not accepted, or somebody else reads just now.
+            ValueError: The count is not accepted, or another reads just now.
             IllegalStateError: The stream has no receiver.
         """
         if type(count) is not int or not 1 <= count <= _MOST_RECORDS:

@@ -26,12 +26,12 @@ SAFE_HEADERS = {
     "X-Frame-Options": "DENY",
     OURS: "1",
 }
-"""With every answer: a page of ours runs no script but its own, and stands in no other page."""
+"""With every answer: a page of ours runs no script but its own, and is shown in no other page."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody asks.
+    """What is asked.
 
     Attributes:
         method: ``GET``, ``HEAD`` or ``POST``.
@@ -51,7 +51,7 @@ class Request:
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Request:
-        """Take one apart; `target` is what stands in the first line.
+        """Take one apart; `target` is from the first line.
 
         Raises:
             ValueError: It is no path of a server.

@@ -1,7 +1,7 @@
 """Spark's REST endpoints of a streaming application, with its paths and field names.
 
 As in `org.apache.spark.status.api.v1.streaming` of Spark 4: what is not known is left out, times
-are ISO 8601 in GMT, what there is none of is 404 with a line that says so.
+are ISO 8601 in GMT, what does not exist is 404 with a line that says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.monitor.records import Batch, BatchStatus, Operation, Receiver
 from penstock.monitor.web.exchange import Answer, Request, json_answer, text_answer
 
 _PATH = re.compile(r"/api/v1/applications/(?P<id>[^/]+)(?:/\d+)?/streaming/(?P<what>.+)")
-"""An attempt of the application may stand behind its id."""
+"""An attempt of the application may follow its id."""
 
 JobIds = Callable[[int, int], list[int]]
 """Returns the ids of Spark's jobs of a batch's output operation."""
@@ -27,7 +27,7 @@ class RestApi:
     """Answers what a client of Spark's REST asks.
 
     Args:
-        model: What there is.
+        model: The model.
         job_ids: Returns the jobs of an output operation.
     """
 

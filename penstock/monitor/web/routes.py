@@ -93,7 +93,7 @@ class Routes:
         return text_answer("there is nothing of that name", 404)
 
     def stop(self) -> None:
-        """End who listens to events."""
+        """End the listeners to events."""
         self._live.stop()
 
     def _me(self, request: Request) -> Answer:
@@ -181,7 +181,7 @@ class Live:
         self._ended = threading.Event()
 
     def stop(self) -> None:
-        """End who listens."""
+        """End the listeners."""
         self._ended.set()
 
     def answer(self) -> Answer:
@@ -274,7 +274,7 @@ class Metrics:
     """Answers a scrape.
 
     Args:
-        model: What there is.
+        model: The model.
     """
 
     def __init__(self, model: Model) -> None:

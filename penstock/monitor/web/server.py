@@ -3,7 +3,7 @@
 =====================  =========================================================================
 connections            at most `Bounds.connections`, those that stay open for events included; for
                        another one, anyone who has the least time left is cut off
-time                   a request has to be there within `request_s`, an answer gone within
+time                   a request has to arrive within `request_s`, an answer gone within
                        `answer_s`; a stream of events has to take each of them within `answer_s`
 size                   first line and headers `head_bytes`, a body `body_bytes`
 streams of events      at most `streams`
@@ -62,7 +62,7 @@ _AGAIN_S = 5
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one server takes upon itself."""
+    """What one server takes on."""
 
     connections: int = 64
     streams: int = 32
@@ -108,7 +108,7 @@ class WebServer:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Answer no one any more, and cut off who is connected; may be called again."""
+        """Answer no one any more, and cut off all connections; may be called again."""
         self._server.is_stopping = True
         if self._thread.is_alive():
             self._server.shutdown()
@@ -235,7 +235,7 @@ class _Server(socketserver.TCPServer):
             self.shutdown_request(connection)
 
     def _wrapped(self, connection: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
-        """Return the connection with TLS: the object takes the place of the one that there was."""
+        """Return the connection with TLS: the object replaces the plain one."""
         with self._left:
             late_at_s = self._late_at_s.pop(connection)
             wrapped = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
@@ -243,7 +243,7 @@ class _Server(socketserver.TCPServer):
         return wrapped
 
     def give_until(self, connection: socket.socket, seconds: float) -> None:
-        """Let a connection live for so long from now."""
+        """Let a connection live for this long from now."""
         with self._left:
             if connection in self._late_at_s:
                 self._late_at_s[connection] = time.monotonic() + seconds

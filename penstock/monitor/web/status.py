@@ -57,7 +57,7 @@ class Status:
     """Answers for page and commands.
 
     Args:
-        model: What there is.
+        model: The model.
         shows_samples: Whether contents of discarded records may be shown.
     """
 
@@ -440,7 +440,7 @@ class LetterCount:
 
 
 class Letters:
-    """Reads on in a program's dead letters when somebody asks, every two seconds at most.
+    """Reads on in a program's dead letters when asked, at most every two seconds.
 
     `_lock` guards it; while one reads, others get what was known before.
 

@@ -2,7 +2,7 @@
 
 It lives in the process that plans the first job of a DataFrame, where `partitions` is called, and
 in the tasks, where only `read` is. Spark plans a DataFrame once: ``latest`` is where the stream
-ends then, and each job reads the same places.
+ends at that moment, and each job reads the same places.
 
 A batch read is no consumer. What is released before or while it runs is an error that names the
 places, or with ``failOnDataLoss=false`` is left out.
@@ -56,7 +56,7 @@ class BatchReader(ReadsInTasks, DataSourceReader):
     Args:
         connect: Returns what answers questions about the stream.
         access: What reaches the blocks.
-        options: Those of the read.
+        options: The read's.
         schema: The columns.
 
     Raises:

@@ -47,7 +47,7 @@ class SourceOptions:
         max_records: At most that many records in a batch, or one block.
         max_bytes: At most that many bytes in a batch, or one block.
         min_partitions: At least that many partitions, if there are as many blocks.
-        fails_on_loss: Whether places that are not there any more are an error.
+        fails_on_loss: Whether released places are an error.
         metadata: Those of `METADATA_COLUMNS` that are wanted.
         consumer: What the query's consumer is called where people look.
     """

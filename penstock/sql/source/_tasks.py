@@ -151,7 +151,7 @@ def read_partition(
     Args:
         partition: The partition.
         access: What reaches its blocks.
-        options: Those of the query.
+        options: The query's.
         schema: Its columns.
         check_place: Is called with the place of a block that no host has, and raises if it knows
             why.

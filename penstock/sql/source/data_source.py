@@ -92,7 +92,7 @@ class PenstockSource(DataSource):
     access: ClassVar[BlockAccess | None] = None
     """What opens a connection to the host; None: only directories can be read."""
     tries: ClassVar[int] = 1
-    """So often Spark tries a task."""
+    """How often Spark tries a task."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = dict(options)
@@ -247,7 +247,7 @@ class ShareFile:
     inode: tuple[int, int]
 
     def remove(self) -> None:
-        """Remove it, if it is still there and not another host's."""
+        """Remove it, if it still exists and is not another host's."""
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self.path)
             if (found.st_dev, found.st_ino) == self.inode:
