@@ -16,7 +16,7 @@ What must hold:
   one fills.
 - *Time is in the log*, too: what expires in an epoch, and what is late, is the same whenever the
   epoch is computed again (`penstock.continuous.timers`).
-- *One reader among others.* On a `ReceiverHost` a stream may have queries, too. The consumer
+- *One reader among others.* On a `ReceiverHost` a stream may also have queries. The consumer
   ``continuous`` is in the ledger before the first block is, so that what others have passed stays
   for it, and it is not forgotten while a program has it, whether or not something comes.
 - *Bounded* (I7, I12). What a task is sent and was not committed has a bound; then the receiver is
@@ -31,7 +31,7 @@ Layout:
 - ``state``: what the function keeps by key. ``timers``: what it asks to be done at a time.
 - ``task``: the body of the Spark task: its three threads (one supervises, one calls the function,
   one the sink).
-- Who asks for it is a `StreamingContext` or a `ReceiverHost`; what both do is in `penstock.host`:
+- A `StreamingContext` or a `ReceiverHost` asks for it; what both do is in `penstock.host`:
   ``receiver_arguments`` (whether a stream can have it) and ``receivers`` (its start and end).
 - The driver's half is `penstock.tracker`: its ``consumers`` say when an epoch ends, log it, and
   start the tasks by what starts receivers. The messages are those of `penstock.wire`.

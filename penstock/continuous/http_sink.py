@@ -51,10 +51,10 @@ _MOST_BYTES = 4 << 20
 
 
 class HttpSink(Sink):
-    """Sends each part that has rows as a POST of JSON lines, which `FileSink` says more of.
+    """Sends each part that has rows as a POST of JSON lines; see `FileSink`.
 
     Args:
-        url: Of the server, such as that of an `HttpReceiver`, where it is whichever host that has.
+        url: Of the server, such as an `HttpReceiver`'s, on whichever host that is.
         token: What it wants as ``Authorization: Bearer``.
 
     Raises:

@@ -135,16 +135,16 @@ class FileSink(Sink):
     """Writes a file for each part that has rows, whole or not at all.
 
     It is written and synced under a name that begins with a dot, which readers of such folders pass
-    over, and gets its own by a rename: ``part-<source>-<epoch>-<part>.parquet``. One that is there
-    already is left as it is: that takes a folder with hard links, and in one without the stream is
-    given up before its first epoch.
+    over, and gets its own by a rename: ``part-<source>-<epoch>-<part>.parquet``. An existing one is
+    left as it is: that takes a folder with hard links, and in one without the stream is given up
+    before its first epoch.
 
     Args:
         path: The folder, made when it is missing. All hosts with tasks must see it.
         format: ``parquet``, ``arrow`` (Arrow's IPC file) or ``jsonl`` (a JSON object a line). What
-            JSON has no form for is there as Spark writes it: bytes in base64, ``"NaN"`` and
-            ``"Infinity"`` as text, maps as objects; times in ISO 8601, and so are durations
-            by the microsecond (``PT1.5S``), which `JsonFormat` reads.
+            JSON has no form for is written as Spark writes it: bytes in base64, ``"NaN"`` and
+            ``"Infinity"`` as text, maps as objects; times in ISO 8601, and so are durations by the
+            microsecond (``PT1.5S``), which `JsonFormat` reads.
 
     Raises:
         TypeError, ValueError: An argument is not accepted.

@@ -212,8 +212,8 @@ class KeyedState(MutableMapping[Key, Any]):
     Keys are `int` of 64 bits, `str` or `bytes`; values are what plain `pickle` takes, so that a
     class of theirs is in a module, and not in the program itself. A value that is read is a copy:
     set it again after a change. It has what it had after the last committed epoch, and what the
-    function changed since; after a crash it is there again as of that epoch. Order is not kept. Its
-    length is counted. Used by one thread.
+    function changed since; after a crash it is back as of that epoch. Order is not kept. Its length
+    is counted. Used by one thread.
 
     Args:
         place: Where it is kept.
@@ -223,7 +223,7 @@ class KeyedState(MutableMapping[Key, Any]):
         timers: What is kept with it, if a program has timers or a watermark.
 
     Raises:
-        StateError: It is not there as of that epoch, another attempt has it by now, or it cannot be
+        StateError: It is missing as of that epoch, another attempt has it by now, or it cannot be
             read.
     """
 

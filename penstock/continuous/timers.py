@@ -1,6 +1,6 @@
 """`Timers`: what a continuous function asks to be done at a time, by key, as exact as its epochs.
 
-A program gives ``on_timer`` beside its function. The function is then called with `Timers`, too: it
+A program gives ``on_timer`` beside its function. The function is then also called with `Timers`: it
 registers a timer for a key and a time, and `on_timer` is called with the keys whose time has come
 (Flink's ``KeyedProcessFunction.onTimer``, Spark's ``handleExpiredTimer``). There are two *time
 domains*, as in these:
@@ -8,7 +8,7 @@ domains*, as in these:
 - *Event time* is where the `Watermark` is: the largest time in a column of the records so far, less
   a delay. Where another column says which source a record is from, that is so for each of them, and
   the smallest counts; a source that was idle for long is left out until it has a record again, and
-  when all are, the largest counts (as in Flink). A record is *late* that is earlier than the
+  when all are, the largest counts (as in Flink). A record is *late* if it is earlier than the
   watermark was before its block.
 - *Processing time* is when the driver log had the block that is processed, or ended the epoch.
 
@@ -16,9 +16,9 @@ What must hold:
 
 - *The log says what time it is.* No task reads a clock. Both times follow from the blocks, the
   moments at which the log took them, and that at which an epoch ended, which is logged with it
-  (`LoggedEpoch.clock_ms`). So who computes an epoch again finds the same timers expired,
-  between the same records, and the same records late. All tasks of a stream with keys are sent all
-  blocks, and so have one watermark. Neither time goes back.
+  (`LoggedEpoch.clock_ms`). So an attempt that computes an epoch again finds the same timers
+  expired, between the same records, and the same records late. All tasks of a stream with keys are
+  sent all blocks, and so have one watermark. Neither time goes back.
 - *At most one* timer has the same domain, key and time. It is gone when it has expired.
 - *Once, with the epoch.* Timers are in the database of the state, and are saved and undone with it.
 - *In order, and not before.* Timers of processing time expire before a block that came later; those

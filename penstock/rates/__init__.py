@@ -4,8 +4,8 @@ What must hold
 --------------
 
 * The lowest of what the program asks for, what the settings allow, the stream's share of a group
-  and what batches or queries can do is in force, and `StreamRate` says whose it is. None who has a
-  say undoes what another one said.
+  and what batches or queries can do is in force, and `StreamRate` says whose it is. No one with a
+  say undoes what another said.
 * A decision holds for the open block (I8), and for receivers that start later.
 * The shares of a group never add up to more than its total: a share grows only by what a receiver
   has confirmed to have given up.

@@ -30,7 +30,7 @@ _NOTHING_PASSES = (RateSource.BACKLOG, RateSource.PAUSED)
 
 @dataclass
 class _Running:
-    """What there is between start and stop."""
+    """The state between start and stop."""
 
     limits: RateLimits
     batch_ms: int | None
@@ -299,8 +299,8 @@ class RateBook:
             usage.take(report, now_s)
             taken_over = running.taken_over.get(report.stream_id, 0)
             if report.is_held and report.rate_version >= taken_over:
-                # It has paused itself since, and goes on when somebody resumes it. A report from
-                # before that says nothing new: it may come after the stream was resumed.
+                # It has paused itself since, and goes on when it is resumed. A report from before
+                # that says nothing new: it may come after the stream was resumed.
                 running.paused.add(report.stream_id)
                 self._decide(report.stream_id, takes_over=True)
             plan = self._memory(report.stream_id).group

@@ -91,7 +91,7 @@ def decide(
     The initial rate stands in for one that is not known: with backpressure until the estimator has
     its first, without it (where Spark lets it hold for good) until the program asks for another.
     Limits of receivers do not hold for a stream that has none; as in Spark, backpressure does.
-    A stream that follows queries has theirs in the place of both.
+    A stream that follows queries has theirs in place of both.
 
     Args:
         memory: What the stream knows.

@@ -74,7 +74,7 @@ class Usage:
         is_hungry: Whether it waited for its rate of records; nothing else that it waits for, such
             as a limit of its own, is a reason to give it more.
         is_hungry_for_bytes: The same for bytes.
-        queue_fill: The fullest that its queue was since somebody asked.
+        queue_fill: The fullest that its queue was since that was last asked.
         seen_s: When the last report came, on the driver's clock.
         version: Of the rates that it has in force.
     """

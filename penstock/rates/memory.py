@@ -31,7 +31,7 @@ class RateSource(enum.Enum):
     BACKLOG = "backlog"
     """Nothing passes before queries have read some of what is kept."""
     PAUSED = "paused"
-    """Somebody has paused the stream: nothing passes."""
+    """The stream is paused: nothing passes."""
 
 
 @dataclass

@@ -36,7 +36,7 @@ Layout
 `_engine`, `_receivers`,     what runs between start and stop, in the order in which it starts;
 `received_blocks`            where dead letters go; the numbers that the ledger has for streams
 `console`, `stop_report`     what a program says on its terminal; what a stop gave up
-`waiter`                     who waits for the end, and what goes wrong, on its way there
+`waiter`                     those who wait for the end, and errors on their way to them
 `_call_site`                 names that people recognise
 `_live_view`                 what a notebook shows of a context
 ===========================  =====================================================================

@@ -123,8 +123,8 @@ class StreamingEngine:
         run: The run.
         bus: The listeners.
         waiter: Notified of errors.
-        on_stop_asked: Notified when somebody outside wants the context to stop, and whether
-            gracefully; called from any thread, does not wait.
+        on_stop_asked: Notified when the context is to stop, and whether gracefully; called from any
+            thread, does not wait.
         ledger: The driver log; None without receivers and without a checkpoint directory. The
             engine closes it when it stops; one that was not made leaves it open.
         scratch: What claims the scratch folder, if there is one; the engine removes the folder when
@@ -386,7 +386,7 @@ class StreamingEngine:
             self._stop_receiving(False, _RECEIVERS_END_S)
         if graceful:
             with told("the last checkpoint"):
-                # Its states are saved, too, which may take longer than a file.
+                # Its states are also saved, which may take longer than a file.
                 left_s = begin_s + self._settings.graceful_stop_timeout_ms / 1000 - time.monotonic()
                 self._generator.save_last(max(_THREADS_END_S, left_s))
         with told("the job generator"):

@@ -36,7 +36,7 @@ class Widget(Protocol):
 class LiveView:
     """Keeps a widget up to date, in a thread of its own (``penstock-live-view``).
 
-    However many cells show it, there is one widget, and a table that is as it was is not sent.
+    However many cells show it, there is one widget, and an unchanged table is not sent.
 
     Args:
         widget: The widget.

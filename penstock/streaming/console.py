@@ -1,8 +1,8 @@
 """`Console`: what a program says on its terminal while it runs.
 
 One line when it starts, one for each receiver that starts or stops, and every few seconds how it
-goes; the last is not logged. Spark's progress bar is ended where there are receivers: the
-endless job of each would have its bar there for ever.
+goes; the last is not logged. Spark's progress bar is ended where there are receivers: the endless
+job of each would keep its bar for ever.
 """
 
 from __future__ import annotations

@@ -359,8 +359,8 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
 
         Args:
             receiver: A `penstock.receiver.Receiver`, a generator function or async generator
-                function that yields records, another callable that returns what such a one does,
-                or a class with `run()`. A copy of it runs in an executor.
+                function that yields records, another callable that returns the same, or a class
+                with `run()`. A copy of it runs in an executor.
             name: The stream's name, see `ReceiverDStream.named`; by default the receiver's type
                 or function.
             numReceivers: How many receivers share the source, for a receiver that declares `splits`
@@ -700,7 +700,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
             JobGenerationError: A batch could not be made.
             StateSavingError: A batch waits for long, for room on the disk of its states.
             PermanentReceiverError: A receiver failed in a way that a restart cannot solve.
-            SparkEndedError: Spark is gone, and the context has stopped therefore.
+            SparkEndedError: Spark is gone, and so the context has stopped.
         """
         self.awaitTerminationOrTimeout(timeout)
 

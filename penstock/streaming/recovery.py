@@ -394,7 +394,7 @@ def recovered_conf(pairs: Iterable[tuple[str, str]], path: str = "") -> SparkCon
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     is_first = spark._jvm is None
     spark._ensure_initialized(conf=_conf(kept))
-    # A JVM that was there before knows the environment of another program.
+    # An earlier JVM knows the environment of another program.
     keys = _RELOADED if is_submitted or is_first else ()
     environment = SparkConf(loadDefaults=True, _jvm=spark._jvm)
     for key in keys:
@@ -423,7 +423,7 @@ def recovered_conf(pairs: Iterable[tuple[str, str]], path: str = "") -> SparkCon
 
 
 def _default_settings() -> dict[str, str]:
-    """Return what ``spark-defaults.conf`` has; the JVM has it too, but for what it was given."""
+    """Return what ``spark-defaults.conf`` has; the JVM also has it, except what it was given."""
     spark: Any = SparkContext
     utils = spark._jvm.org.apache.spark.util.Utils
     path = utils.getDefaultPropertiesFile(getattr(utils, "getDefaultPropertiesFile$default$1")())

@@ -110,7 +110,7 @@ class StopReport:
             return f" with {_records(self.given_up_records)}"
         if self.batches_not_made:
             return ", whose records are not counted yet"
-        # Those of a queue or a folder are known to no one but the jobs.
+        # Those of a queue or a folder are known only to the jobs.
         return " without received records"
 
 

@@ -111,7 +111,7 @@ def changes(before: Iterable[ProgramPart], now: Iterable[ProgramPart]) -> list[s
 
 
 def shown_setting(key: str, now: str | None, was: str | None) -> str:
-    """Return what is said of a setting that is another one than in a checkpoint."""
+    """Return what is said of a setting that differs from a checkpoint's."""
     if _SECRET.search(key):
         return f"{key} (not shown)"
     before = "not in the checkpoint" if was is None else f"{was} in the checkpoint"

@@ -13,7 +13,7 @@ operations ask for it.
 `node`                       what every node does: one RDD per time, remembered for a while
 `derived_streams`            nodes of narrow operations, shuffles, functions of RDDs
 `windowed_streams`           nodes of windows
-`output`                     `foreachRDD` and `foreachBatch`; saving to folders that are there
+`output`                     `foreachRDD` and `foreachBatch`; saving to existing folders
 `job`                        one output operation of one batch; the set of them that a batch is
 `graph`                      inputs, outputs, time; jobs, which save first what is due
 `names`                      names of streams and states, which hold over restarts

@@ -1,7 +1,7 @@
 """With or without the batch time: how many arguments a user's function wants.
 
 PySpark looks at ``func.__code__.co_argcount``, which fails for partials and callable objects and
-counts `self` of a bound method. Plain functions are counted as there (defaults count too, so
+counts `self` of a bound method. Plain functions are counted as in PySpark (defaults also count, so
 that programs keep their meaning); everything else by its signature.
 """
 

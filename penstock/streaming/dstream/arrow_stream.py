@@ -36,7 +36,7 @@ class ArrowDStream(DStreamNode):
     """The records of another node as record batches, these as they are split, or their counts."""
 
     is_counted = False
-    """Graphs of checkpoints that were written before there was this do not say it."""
+    """Graphs in older checkpoints do not have this."""
 
     def __init__(
         self, parent: DStreamNode, split: SplitColumn | None = None, *, is_counted: bool = False
@@ -62,7 +62,7 @@ class ArrowStream:
     single records. Rows have the columns of the receiver's schema; ``bytes`` and ``str`` are one
     column ``value``. They are read from the receiver's blocks as they are; what comes from any
     other operation (a `map`, a window, a direct stream) is made into batches first, which costs
-    more than is won, unless much follows.
+    more than it gains, unless much follows.
     """
 
     def __init__(self, ssc: StreamingContext, node: DStreamNode) -> None:

@@ -78,12 +78,13 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
     `mapPartitions` and their like become one function per partition.
 
     A window of `windowDuration` seconds that ends at a batch time covers the batches after its
-    begin up to and with that one; one comes every `slideDuration` seconds (default: the stream's
-    own slide). Both must be multiples of the stream's slide. The first windows are shorter.
+    beginning up to and including that one; one comes every `slideDuration` seconds (default: the
+    stream's own slide). Both must be multiples of the stream's slide. The first windows are
+    shorter.
 
     What saves writes each RDD to a folder of its own, ``prefix-<ms>`` or ``prefix-<ms>.suffix``,
-    with the batch time in milliseconds since the epoch. A folder that is there already is left as
-    it is: the batch was saved before. Any path that Hadoop knows will do.
+    with the batch time in milliseconds since the epoch. An existing folder is left as it is: the
+    batch was saved before. Any path that Hadoop knows will do.
     """
 
     # -- record by record ----------------------------------------------------------------------
@@ -380,7 +381,7 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
         """
         graph = self._node.graph
         with graph.lock:
-            # A later batch would then keep the RDD that it has now, in which nothing is yet.
+            # A later batch would then keep the RDD that it has now, which has nothing yet.
             last_ms = min(time_milliseconds(end), graph.last_made_ms)
             return self._node.slice(time_milliseconds(begin), last_ms)
 

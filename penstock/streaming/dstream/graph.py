@@ -280,7 +280,7 @@ class DStreamGraph:
 
     @property
     def runtime(self) -> BatchRuntime:
-        """What nodes need to make RDDs; there once the graph has started."""
+        """What nodes need to make RDDs; set once the graph has started."""
         if self._runtime is None:
             raise IllegalStateError("the DStream graph has not been started")
         return self._runtime

@@ -100,7 +100,7 @@ class _Failing:
 
 
 def allow_existing_folders(context: SparkContext) -> None:
-    """Let the calling thread save to folders that are there already, from now on.
+    """Let the calling thread save to existing folders from now on.
 
     Hadoop's output formats refuse that. A batch that runs again must be able to write again, so
     Spark switches the check off for the jobs of batches (SPARK-4835), by a variable of each JVM
@@ -112,7 +112,7 @@ def allow_existing_folders(context: SparkContext) -> None:
 
 @contextmanager
 def refuse_existing_folders(context: SparkContext) -> Iterator[None]:
-    """Let the calling thread not, for a while; it is one that was allowed to."""
+    """Forbid that for a while to the calling thread, which was allowed to."""
     _set_unchecked(context, False)
     try:
         yield

@@ -259,7 +259,7 @@ class PairOperations(StreamHandle[T_co]):
         """Save each RDD of pairs in a format of Hadoop's older API.
 
         Args:
-            prefix: Begin of the folders' path.
+            prefix: Beginning of the folders' path.
             suffix: Its end, or None.
             outputFormatClass: As for `RDD.saveAsHadoopFile`; so are the others.
             keyClass: A Hadoop `Writable`; None to find it out.
@@ -298,7 +298,7 @@ class PairOperations(StreamHandle[T_co]):
         """Save each RDD of pairs in a format of Hadoop's newer API.
 
         Args:
-            prefix: Begin of the folders' path.
+            prefix: Beginning of the folders' path.
             suffix: Its end, or None.
             outputFormatClass: As for `RDD.saveAsNewAPIHadoopFile`; so are the others.
             keyClass: A Hadoop `Writable`; None to find it out.

@@ -2,8 +2,8 @@
 
 Making an RDD in the JVM takes some ten calls to it and the pickling of a function. A batch makes
 many RDDs that no one asks for by themselves: those between two shuffles, and all of them when an
-output looks at nothing. And an idle stream has batches of whose RDDs it is known beforehand that
-they have no records: what asks for the records of such an RDD is answered at once, without a job.
+output looks at nothing. And an idle stream has batches whose RDDs are known beforehand to have no
+records: what asks for the records of such an RDD is answered at once, without a job.
 """
 
 from __future__ import annotations

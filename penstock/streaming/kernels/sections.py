@@ -1,9 +1,9 @@
 """Reading several RDDs that are placed alike, partition by partition, in one function.
 
 The RDDs are put side by side by Spark, whose union of RDDs with equal partitioners has their
-partitions: nothing is shuffled. What is read of a partition then is all pieces of the first RDD,
-those of the second and so on, and between two *sections* a mark, so that the function knows what
-it reads. Pieces stay the lists that they were pickled as; no function is called per record.
+partitions: nothing is shuffled. What is then read of a partition is all pieces of the first RDD,
+those of the second and so on, and between two *sections* a mark, so that the function knows what it
+reads. Pieces stay the lists that they were pickled as; no function is called per record.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _marks(context: SparkContext, partitions: int, place: Place) -> RDD[Any]:
         found = known.get((partitions, id(place)))
         if found is None:
             marks = shuffle(context.parallelize([0], 1), _WriteMarks(partitions), partitions, place)
-            # The place is kept, too, so that nothing else gets its id.
+            # The place is also kept, so that nothing else gets its id.
             found = known[(partitions, id(place))] = (place, marks.cache())
         return found[1]
 

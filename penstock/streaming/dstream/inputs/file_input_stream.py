@@ -10,12 +10,12 @@ A file belongs to the batch of time `t` when
 So a file must appear whole, by a rename within one file system: one that grows is read as it is
 when its batch runs. A file that is modified after the time to look back is taken again.
 
-The rule of Spark's `FileInputDStream` looks back from `t`. A batch interval of a minute leaves
-nothing there to look back: what was modified just before the last look, and appeared just after,
-is passed over. Files bear wall time, and batch times may be ahead of it after the clock was set
-back (I14), so the time of a look is the earlier of the two. A file that appears with an older time
-than all that is not taken, and a warning names it; so it does, on a local file system, where the
-time of a rename is known, with one that came while the program did not run.
+The rule of Spark's `FileInputDStream` looks back from `t`. A batch interval of a minute leaves it
+no time to look back: what was modified just before the last look, and appeared just after, is
+passed over. Files bear wall time, and batch times may be ahead of it after the clock was set back
+(I14), so the time of a look is the earlier of the two. A file that appears with an older time than
+all that is not taken, and a warning names it; so it does, on a local file system, where the time of
+a rename is known, with one that came while the program did not run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _ListedFile(NamedTuple):
     Attributes:
         path: Its address.
         modified_ms: When what it holds was modified.
-        changed_ms: When anything of it was, its name too; 0 where that is not known.
+        changed_ms: When anything of it was, also its name; 0 where that is not known.
     """
 
     path: str

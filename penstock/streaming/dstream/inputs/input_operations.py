@@ -106,7 +106,7 @@ class InputOperations(ABC):
             valueClass: A Hadoop `Writable`.
             fileFilter: Whether a path is wanted; None for all whose names do not begin with a dot
                 or an underscore. Called on the driver for each batch and file.
-            newFilesOnly: Whether files that were there before the stream was made are left out.
+            newFilesOnly: Whether files that existed before the stream was made are left out.
             keyConverter: Makes keys into what Python can have.
             valueConverter: The same for values.
             conf: Hadoop configuration for the input format.

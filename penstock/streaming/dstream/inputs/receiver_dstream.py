@@ -1,6 +1,6 @@
 """`ReceiverDStream`: the stream of a receiver, whose rate a program can set and see.
 
-`SplitDStream`: that of several receivers, whose number it can.
+`SplitDStream`: the stream of several receivers, whose number it can set and see.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class RatedDStream(DStream[T_co]):
     def stream_id(self) -> int:
         """Its number among the program's inputs, as in listener events.
 
-        A received stream that an earlier version of the program had, too, may get that one's
-        number when the context starts.
+        A received stream that an earlier version of the program also had may get that one's number
+        when the context starts.
         """
         return self._input.stream_id
 

@@ -44,7 +44,7 @@ class RDDFile:
 
         Raises:
             PenstockError: A part is missing or was cut.
-            Py4JJavaError: The folder is not there or cannot be read.
+            Py4JJavaError: The folder is missing or cannot be read.
         """
         if not self.path:
             return spark_context.emptyRDD()

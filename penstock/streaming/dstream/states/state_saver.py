@@ -1,6 +1,6 @@
 """`StateSaver`: saves states in the checkpoint directory, and waits while that cannot be done.
 
-Spark saves an RDD in the job that first uses it: in the program's own operation, which so fails
+Spark saves an RDD in the job that first uses it: in the program's own operation, which thus fails
 when the disk is full, after it has written its results. And what could not be saved once Spark
 never tries to save again. So a state is saved by a step of its own, before the operation.
 """
