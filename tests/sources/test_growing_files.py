@@ -437,6 +437,17 @@ def test_a_compressed_file_is_stored_when_it_is_whole(
         assert running.wait_for_records(1000) == lines(0, 1000)
 
 
+def test_a_compressed_file_that_was_read_may_be_deleted_and_no_error_is_told(folder: Path) -> None:
+    packed = folder / "app.log.1.gz"
+    packed.write_bytes(gzip.compress(b"one\n"))
+    with reading(folder / "app.log*") as running:
+        running.wait_for_records(1)
+        packed.unlink()
+        append(folder / "app.log", "two")
+        assert running.wait_for_records(2) == ["one", "two"]
+        assert not running.errors
+
+
 def test_every_stream_of_a_compressed_file_is_read(folder: Path) -> None:
     def zstd(data: bytes) -> bytes:
         return pa.Codec("zstd").compress(data, asbytes=True)

@@ -420,7 +420,10 @@ class _Reading:
 
     def _read_last(self, file: GrowingFile) -> None:
         """Read what is left of a file that has no name any more."""
-        if file.content is not None and file.is_checked:
+        content = file.content
+        # One that is compressed cannot be read any more, nor can it have grown.
+        has_more = content is not None and not (content.is_final and file.place >= content.length())
+        if has_more and file.is_checked:
             try:
                 while self._read(file):
                     pass
