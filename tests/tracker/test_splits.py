@@ -430,7 +430,10 @@ def test_one_that_starts_goes_on_and_has_its_splits_of_when_it_registers(tmp_pat
 def test_one_that_registers_while_its_splits_move_is_told_to_stop_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with sharing(tmp_path, Shared(*"ab"), 1, 2) as (tracker, cluster, events):
+    # It is done at once, not when it is looked again.
+    monkeypatch.setattr(module, "_ROOM_S", 10 * HANG_S)
+    settings = Settings(graceful_stop_timeout_ms=2000, splits_interval_s=10 * HANG_S)
+    with sharing(tmp_path, Shared(*"ab"), 1, 2, settings=settings) as (tracker, cluster, events):
         late = cluster.next_attempt()
         divide = tracker.ledger.divide
         answers: list[Any] = []
@@ -454,6 +457,32 @@ def test_one_that_registers_while_its_splits_move_is_told_to_stop_first(
         assert splits_of(after) == {0: ("a",), 1: ("b",)}
         assert (after[0].place, after[1].place) == ({"a": 6}, {"b": 9})  # type: ignore[attr-defined]
         assert "error" not in events.rest()
+
+
+def test_one_that_registers_when_it_is_to_have_nothing_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sharing(tmp_path, Shared(*"ab"), 2, 2) as (tracker, cluster, _):
+        kept, left = sorted(
+            (cluster.next_attempt() for _ in range(2)), key=lambda one: one.launch.stream_id
+        )
+        park, answers = tracker._receivers.park, []
+
+        def register_first(stream_id: int) -> bool:
+            # It was seen that it had not registered.
+            answers.append(left.register())
+            return park(stream_id)
+
+        monkeypatch.setattr(tracker._receivers, "park", register_first)
+        tracker.scale(0, 1)
+        assert isinstance(left.next_message(), StopReceiver)
+        monkeypatch.undo()
+        assert [answer.splits for answer in answers] == [("b",)]
+        left.deregister("Stopped by driver")
+        left.finish()
+        await_that("the change", lambda: tracker.splits(0)[1] is None, WAIT_S)
+        assert tracker.tracking_infos()[1].last_error_message == "Stopped by driver"
+        assert sorted(kept.register().splits) == ["a", "b"]
 
 
 def test_one_that_is_to_have_nothing_while_it_starts_is_cancelled_and_registers_no_more(

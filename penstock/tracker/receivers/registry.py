@@ -461,16 +461,18 @@ class Receivers:
         peer.send(StopReceiver(timeout_s=timeout_s))
         return True
 
-    def park(self, stream_id: int) -> None:
-        """Take nothing of a receiver's last attempt any more, if that does not run.
+    def park(self, stream_id: int) -> bool:
+        """Take nothing of a receiver's last attempt any more, if that does not run; else False.
 
         One that starts can register no more, and is started again when its job is over.
         """
         with self._lock:
             entry = self._entries[stream_id]
-            if entry.info.state is not ReceiverState.ACTIVE:
-                entry.moves = True
-                entry.info = replace(entry.info, attempt="")
+            if entry.info.state is ReceiverState.ACTIVE:
+                return False
+            entry.moves = True
+            entry.info = replace(entry.info, attempt="")
+            return True
 
     def connected(self) -> set[int]:
         """Return the streams of which any attempt has a connection."""
@@ -487,9 +489,7 @@ class Receivers:
             return {
                 stream_id: entry.info.attempt
                 for stream_id, entry in self._entries.items()
-                if entry.info.state is ReceiverState.SCHEDULED
-                and entry.info.attempt
-                and stream_id not in connected
+                if entry.info.state is ReceiverState.SCHEDULED and stream_id not in connected
             }
 
     def seal(self, stream_id: int) -> bool:

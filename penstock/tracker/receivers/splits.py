@@ -432,17 +432,15 @@ class SplitStream:
             moved = [one for one in able if then[one] != self._has[one]]
             # What comes of others from here on is of no attempt that is known.
             going_on = [one for one in moved if one in starting and then[one]]
-            for one in moved:
-                if one not in going_on:
-                    self._receivers.park(one)
+            parked = [one for one in moved if one not in going_on and self._receivers.park(one)]
             unregistered = [starting[one] for one in moved if one in starting]
             try:
                 is_divided = self._log(then, unregistered=unregistered)
             except LedgerWriteError as error:
                 _log.error("%s; it is tried again", error)
                 is_divided = True
-        for one in moved:
-            if one in starting and one not in going_on:
+        for one in parked:
+            if one in starting:
                 self._cancel(one)
         if not is_divided:
             return False
