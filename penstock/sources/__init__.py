@@ -82,9 +82,9 @@ def source(name: str, *arguments: Any, **options: Any) -> Receiver:
         penstock.sql.readStream(spark, orders)  # format("penstock"), of the stream "nats"
 
     Args:
-        name: Such as ``"nats"``. It is the stream's name with `penstock.sql.readStream`, too, where
+        name: Such as ``"nats"``. It is also the stream's name with `penstock.sql.readStream`, where
             none is given.
-        arguments: Those of its class.
+        arguments: Its class's.
         options: The same.
 
     Raises:

@@ -292,7 +292,7 @@ class Account:
 
 
 def _session(config: Any) -> Any:
-    """Return a session whose clients, that of a role, too, refuse answers that are not whole."""
+    """Return a session whose clients, also a role's, refuse answers that are not whole."""
     import botocore.session
 
     session = botocore.session.get_session()

@@ -90,7 +90,7 @@ def as_records(found: Any) -> list[bytes]:
     """Return what a user's function made of a message or a body.
 
     Raises:
-        TypeError: These are no records; one alone, too, whose characters would be taken for them.
+        TypeError: These are no records; also one alone, whose characters would be taken for them.
     """
     records = [] if isinstance(found, (bytes, str)) else list(found)
     if isinstance(found, (bytes, str)) or not set(map(type, records)) <= {bytes}:

@@ -65,7 +65,7 @@ class Batches(Generic[T]):
 
     The loop goes on while the thread waits in `store`, until too much is in hand; then it waits for
     `room`, and so reads no more from its source. A context manager of a task: an error of `store`
-    ends the task, and is raised at the end. There what is in hand is stored, if that takes no
+    ends the task, and is raised at the end. At the end what is in hand is stored, if that takes no
     longer than a stop allows.
 
     Args:

@@ -455,7 +455,7 @@ class AvroFormat(ValueFormat):
 
         Args:
             found: The schema.
-            known: The names of those that are there already; more are added.
+            known: The names of those that it has already; more are added.
 
         Raises:
             ValueError: It is none of Avro's.

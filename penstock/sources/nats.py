@@ -80,14 +80,14 @@ class _Position(TypedDict):
 class NatsReceiver(LoopReceiver):
     """Takes the messages of a JetStream stream through a durable pull consumer.
 
-    The consumer is made if it is missing; one that is there keeps its settings. It must be a pull
+    The consumer is made if it is missing; an existing one keeps its settings. It must be a pull
     consumer whose messages are acknowledged one by one. Each message is stored once, also after a
     kill. What a killed receiver had in hand is given again when the consumer's ``ack_wait`` is
     over, so it comes after later ones.
 
     Args:
-        servers: ``nats://host:4222``, ``tls://…``, or several; a user and a password may stand in
-            it, and are in no message.
+        servers: ``nats://host:4222``, ``tls://…``, or several; a user and a password in it are in
+            no message.
         stream: The stream, which must exist.
         consumer: The name of the durable consumer. Several receivers may share one.
         subjects: Which subjects a new consumer gets; all if empty.
@@ -201,7 +201,7 @@ class NatsReceiver(LoopReceiver):
                 f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{self.stream}.{self.consumer}",
                 cb=partial(self._tell_given_up, taken),
             )
-            # Of a consumer with `backoff`, its times stand in the place of `ack_wait`.
+            # Of a consumer with `backoff`, its times replace `ack_wait`.
             ack_wait_s = min([config.get("ack_wait", 30e9), *config.get("backoff", [])]) / 1e9
             helper = asyncio.create_task(_answer(connection, taken, ack_wait_s / 3))
             reconnecting.connected()
@@ -684,8 +684,8 @@ def _new_client(is_tls: bool) -> Client:
         """A client that goes on after subjects and headers that a sender got wrong.
 
         To the server they are bytes. The client would read nothing any more, and say nothing; nor
-        after a flush that was cancelled. This one does not send a password to a server without TLS
-        that should have it, either.
+        after a flush that was cancelled. Nor does this one send a password to a server without TLS
+        that should have it.
         """
 
         def _connect_command(self) -> Any:

@@ -6,7 +6,7 @@ What must hold
 * A message is deleted only after its block is stored and known to the driver's log (I1). Until then
   it is held: its visibility is extended, so that it is not given to anyone else while blocks wait.
 * No more messages are held than `maxUnacknowledged`, deletions that AWS has not taken included.
-* A message that comes again while it is held is not stored again. It has a new receipt handle then,
+* A message that comes again while it is held is not stored again. It then has a new receipt handle,
   and the old one is forgotten.
 * At a stop, what is durable is deleted, and what was received and not stored is given back at once.
 * A kill loses nothing: what was held becomes visible after `visibilityTimeout`, and what of it was

@@ -6,7 +6,7 @@ What must hold
   covers takes it away (I1).
 - A half-written last record is a torn tail: it is cut off in reading and said in one log line.
   A record that had been committed and does not read back is an error that names segment and
-  offset. It never yields wrong bytes, and never stops the reading of what else is there (I6).
+  offset. It never yields wrong bytes, and never stops the reading of the rest (I6).
 - Records of one writer come back in the order of their sequences, nothing between them invented,
   nothing of a failed append once a later one succeeded.
 - A record never crosses a segment. A segment's name is never used twice.
@@ -68,7 +68,7 @@ Modules
 
 ========================  =======================================================================
 `_writer`, `_reader`      the two ends of a log: `LogWriter`, `LogReader`
-`_company`                for whose appends a group commit waits
+`_company`                those whose appends a group commit waits for
 `_segments/`              the segments: their bytes, being written, being read; encryption
 `_check`, `cli`           looking for damage and repairing it; ``penstock wal``
 `_folder`                 where a log is: its address, the names in it, taking it for one process

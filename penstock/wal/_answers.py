@@ -124,7 +124,7 @@ def _await_left_behind() -> None:
 
 
 class BoundedCalls:
-    """A thread that makes calls, one after the other, so that who waits for one can give up.
+    """A thread that makes calls, one after the other, so that their waiter can give up.
 
     A call that does not return leaves its thread behind, a daemon, until it does.
     """
@@ -208,7 +208,7 @@ class Outage:
         self._last_s = -math.inf
 
     def failed(self) -> float:
-        """Take note that it is away; return how much longer that is borne, 0 when it is not."""
+        """Take note that it is away; return how much longer that is tolerated, 0 when it is not."""
         with self._lock:
             now_s = self._clock()
             self._since_s = now_s - self._age_s(now_s)

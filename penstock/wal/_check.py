@@ -40,7 +40,7 @@ class SegmentReport:
         torn: A record that was never acknowledged is behind it.
         damages: Committed records that are not readable.
         key_id: The id of the key that it is encrypted with, empty when it is not.
-        was_cut: The last of the damages is where somebody cut the file short.
+        was_cut: The last of the damages is where the file was cut short.
     """
 
     number: int

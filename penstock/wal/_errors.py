@@ -99,7 +99,7 @@ class LogWriteError(WalError):
 class LogLostError(LogWriteError):
     """The log is this writer's no more: it commits nothing from now on.
 
-    It was removed while it was written, and what was appended before may be gone, too; or another
+    It was removed while it was written, and what was appended before may also be gone; or another
     writer has taken it over.
 
     Attributes:

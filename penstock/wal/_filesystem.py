@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("penstock.wal")
 _COPY_BYTES = 4 << 20
 _LOOK_S = 0.05
-"""Longer than anybody shares a lock who only looks whether it is taken."""
+"""Longer than a mere look at whether a lock is taken shares it."""
 _MAX_BUFFERS = 512  # per pwritev; Linux accepts 1024 (IOV_MAX)
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -122,7 +122,7 @@ class FolderLock(Protocol):
         """Make sure that it is still this holder's; asked before and behind each new name.
 
         Raises:
-            OSError: Somebody has taken it over, which a lock of the kernel does not allow.
+            OSError: It was taken over, which a lock of the kernel does not allow.
         """
         ...
 
@@ -141,7 +141,7 @@ class FileSystem(Protocol):
 
     @property
     def begins_at_once(self) -> bool:
-        """Whether a file is there with its first write, or not at all.
+        """Whether a file exists with its first write, or not at all.
 
         Then it needs no temporary name, and it is that write which raises `FileExistsError`.
         """
@@ -149,7 +149,7 @@ class FileSystem(Protocol):
 
     @property
     def has_folders(self) -> bool:
-        """Whether folders are made; else one is there as long as something is below it."""
+        """Whether folders are made; else one exists as long as something is below it."""
         ...
 
     @property
@@ -234,8 +234,8 @@ class FileSystem(Protocol):
         Args:
             source: Its name.
             target: The new one.
-            replace: It takes the place of a file of that name. Otherwise the caller knows that
-                there is none; where other hosts may make one, `FileExistsError` is raised.
+            replace: It replaces a file of that name. Otherwise the caller knows that there is none;
+                where other hosts may make one, `FileExistsError` is raised.
         """
         ...
 
@@ -271,7 +271,7 @@ class FileSystem(Protocol):
         """Take the lock of that name and write `owner` into it.
 
         Raises:
-            BlockingIOError: Somebody else holds it; `strerror` is what they wrote into it.
+            BlockingIOError: Another process holds it; `strerror` is what that wrote into it.
         """
         ...
 
@@ -579,7 +579,7 @@ class LocalFolderLock:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() < end_s:
-                # Somebody may only be looking whether it is taken, and shares it meanwhile.
+                # Another process may only be looking whether it is taken, and shares it meanwhile.
                 time.sleep(_LOOK_S / 10)
                 return False
             found = os.pread(fd, 4096, 0).decode(errors="replace").strip()

@@ -13,7 +13,7 @@ from penstock.processes import ProcessIdentity
 
 
 class TakenOverError(OSError):
-    """Somebody else has a folder now, or removed it: it is this owner's no more, for good."""
+    """Another owner has a folder now, or removed it: it is no longer this owner's, for good."""
 
     def __init__(self, taker: str, address: str) -> None:
         super().__init__(errno.ESTALE, f"the log was taken over by {taker}", address)

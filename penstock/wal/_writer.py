@@ -138,8 +138,8 @@ class LogWriter:
     ) -> LogWriter:
         """Take a folder for writing and begin a segment in it.
 
-        Missing folders are made (0700) and forced to the disk. Segments that are there already
-        stay as they are; the new one gets the next number. Nothing of them is read.
+        Missing folders are made (0700) and forced to the disk. Existing segments stay as they are;
+        the new one gets the next number. Nothing of them is read.
 
         Args:
             folder: The log's folder; one writer at a time.
@@ -525,7 +525,7 @@ class LogWriter:
         if segment is None:
             segment = self._begin_segment(size)
         with self._turn:
-            # A write before may have failed by now: then this one fails, too.
+            # A write before may have failed by now: then this one also fails.
             write.segment = segment
             committed = self._committed
             self._begun_s = time.monotonic()
@@ -699,7 +699,7 @@ class LogWriter:
         """Remove segments whose records no one needs any more.
 
         The open segment is left; a segment that is gone already is no error. Removal is not
-        forced: after a crash some may be there again.
+        forced: after a crash some may exist again.
 
         Args:
             numbers: Their numbers.

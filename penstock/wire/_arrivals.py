@@ -56,7 +56,7 @@ class Arrivals:
         protocol: Makes the protocol of a connection, when the TLS of it stands if there is one. It
             has to call `remove` when the connection has proved itself, or is over.
         most: That many may prove themselves at one time.
-        timeout_s: So long may one take, TLS included.
+        timeout_s: How long one may take, TLS included.
         refused: Is notified of a connection that ended before it had a protocol, and why.
         ssl_context: Makes each connection a TLS connection.
     """

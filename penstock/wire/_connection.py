@@ -337,7 +337,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._frame_began_s is not None and not self._reading_paused:
             # Its length is proved with the rest of it only. One that was forged would swallow all
-            # that follows, heartbeats too, for as long as it says.
+            # that follows, heartbeats included, for as long as it says.
             length = self._frames.announced
             begun_s = now - self._frame_began_s
             if begun_s > self._options.dead_after_s + length / _LEAST_BYTES_PER_S:

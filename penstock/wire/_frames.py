@@ -91,7 +91,7 @@ class FrameBuffer:
 
     @property
     def announced(self) -> int:
-        """How long the frame says it is that has begun to come; 0 when that is not known yet."""
+        """How long the frame that has begun to come says it is; 0 when that is not known yet."""
         if len(self) < _LENGTH_FIELD:
             return 0
         return int.from_bytes(self._view[self._start : self._start + _LENGTH_FIELD], "little")

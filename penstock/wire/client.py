@@ -412,7 +412,7 @@ class Client:
             ClientHandshake(self._secret, TRACKER, self._peer),
             self,
             self._options,
-            None,  # what is unread is unanswered too, and the asker's to bound
+            None,  # what is unread is also unanswered, and the asker's to bound
         )
         host, port = self._address
         making = asyncio.ensure_future(

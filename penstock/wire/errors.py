@@ -55,9 +55,9 @@ class ProtocolError(WireError):
 class TamperedError(WireError):
     """What came over an authenticated connection is not what the other end sent.
 
-    It was changed, repeated, left out, put in, or sent back by somebody between the two ends who
-    does not know the secret, or the network damaged it. The connection is closed before anything
-    of it is read; a new one may do better.
+    It was changed, repeated, left out, put in, or sent back by someone between the two ends who
+    does not know the secret, or the network damaged it. The connection is closed before anything of
+    it is read; a new one may do better.
     """
 
     def __init__(self, peer: str) -> None:

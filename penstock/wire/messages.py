@@ -248,7 +248,7 @@ class ReportRateStatus(msgspec.Struct, frozen=True, tag=True, gc=False):
     pipe: PipeReading | None = None
     """About once a second: what the attempt's threads wait for."""
     is_held: bool = False
-    """Whether it has paused itself, and is to stay paused until somebody resumes its stream."""
+    """Whether it has paused itself, and is to stay paused until its stream is resumed."""
     byte_waited_s: float = 0.0
     """As `waited_s`, for the rate of bytes."""
 
@@ -303,7 +303,7 @@ class RegisterSlot(msgspec.Struct, frozen=True, tag=True):
     """Its number in that task, from 1."""
     streams: tuple[int, ...]
     ended: str = ""
-    """What the process that these streams had before has ended of."""
+    """What ended the process that these streams had before."""
 
 
 class StartAttempt(msgspec.Struct, frozen=True, tag=True):
@@ -405,7 +405,7 @@ class UpdateRateLimit(msgspec.Struct, frozen=True, tag=True):
     """Whether nothing is to pass at all, until the next update."""
     taken_over_version: int = 0
     """Version of the last rates by which the driver took over a pause of the receiver's own, as it
-    had heard of it (`ReportRateStatus.is_held`); 0 for none. From there on the driver says when it
+    had heard of it (`ReportRateStatus.is_held`); 0 for none. From then on the driver says when it
     goes on."""
 
 
@@ -596,7 +596,7 @@ class EndAt(msgspec.Struct, frozen=True, tag=True):
     next_records: int
     """Records before `next`."""
     start_records: int | None = None
-    """Records before `start`, if that is there or is next."""
+    """Records before `start`, if that is kept or is next."""
 
 
 class ListBlocks(msgspec.Struct, frozen=True, tag=True):

@@ -62,7 +62,7 @@ class AmqpReceiver(ClientReceiver):
     Args:
         url: ``amqp://host:5672/vhost``, or ``amqps://host:5671/vhost`` for TLS; without a path the
             virtual host ``/``.
-        queue: The queue, classic or quorum, which is there already.
+        queue: The queue, classic or quorum, which must exist.
         username: The user's name.
         password: The password.
         ca_file: Certificates that the server's is checked against, in PEM, a path on the executor's

@@ -39,7 +39,8 @@ _CONNECT_S = 10.0
 _STEP_S = 1.0
 _ID_BYTES = 8
 _LEVELS = 32
-"""A header is shown so deep; one that is nested too deeply for Python would end each attempt."""
+"""A header is shown to this depth; one that is nested too deeply for Python would end each
+attempt."""
 _STREAM_OFFSET = "x-stream-offset"
 _ACCESS_REFUSED, _RESOURCE_LOCKED = 403, 405
 _REFUSALS = (ProbableAuthenticationError, ProbableAccessDeniedError)
@@ -210,7 +211,7 @@ def _acknowledge(last: _Delivery) -> None:
 def _failed(error: Exception) -> PenstockError:
     cause: BaseException = error
     if isinstance(error, AMQPConnectionError) and error.args:
-        # Of a connection that was never there pika says nothing itself.
+        # Of a connection that was never made pika itself says nothing.
         cause = getattr(error.args[0], "exception", error)
     said = typed_text(cause)
     # pika also takes a connection that ends at that moment for a refusal.

@@ -22,14 +22,14 @@ from typing import Any
 from penstock.sources.growing_files._content import COMPRESSED, Content, Key, read
 
 _HEADS = (256, 64, 16, 4, 1)
-"""Of how many first bytes the digest is: the most of these that have been read."""
+"""How many first bytes the digest covers: the most of these that have been read."""
 TAIL = 1024
 """How many bytes before the place are compared."""
 _MARK = 16
 """The last of these, which are looked for in a file whose first lines were cut off."""
 _ALIKE = 64 << 10
 _HOLD_S = 10.0
-"""How long a file that begins like one that is there is taken for a copy that is being made."""
+"""How long a file that begins like an existing one is taken for a copy that is being made."""
 GONE_S = 600.0
 """How long it is remembered up to where a file was read that is gone, or was renamed to a name that
 is not asked for: for a copy of it, and for what is still written to it."""
@@ -67,7 +67,7 @@ class GrowingFile:
     Attributes:
         name: In positions; a split and NUL, and a number.
         path: Where it was seen last.
-        key: Which file it is; None: it is not there any more.
+        key: Which file it is; None: it is gone.
         place: Up to where it was read, the end of a line.
         head: Digest of its first bytes, as many of `_HEADS` as have been read.
         tail: The last bytes before the place; shorter after a start, see `check`.
@@ -102,7 +102,7 @@ class GrowingFile:
         return self.name.rpartition("\0")[0]
 
     def head_length(self) -> int:
-        """Return of how many first bytes the digest is."""
+        """Return how many first bytes the digest covers."""
         return _head_length(self.place)
 
     def is_begun_by(self, content: Content) -> bool:
@@ -114,7 +114,7 @@ class GrowingFile:
         return len(tail) == size and zlib.crc32(tail) == self.sum
 
     def check(self, content: Content) -> bool:
-        """Return whether a file is this one still, by content; remembers its last bytes."""
+        """Return whether a file is still this one, by content; remembers its last bytes."""
         if not self.place:
             return True
         if not self.is_begun_by(content) or _digest(read(content, 0, self.head_length())) != (

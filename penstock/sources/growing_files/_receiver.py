@@ -51,7 +51,7 @@ _PLACE_BYTES = 40 << 10
 """About the bytes of the places that go with one call, which takes 64 KB."""
 _QUIET_S = 10.0
 _BEGINS = "begins at the end"
-"""A key of the position, until the places of all files that were there at first are durable."""
+"""A key of the position, until the places of all files that existed at first are durable."""
 _START = 64 << 10
 _T = TypeVar("_T")
 
@@ -70,7 +70,7 @@ class GrowingFilesReceiver(ThreadedReceiver):
     """Stores each line that is written to the files of some patterns, once.
 
     Files may be rotated: renamed, copied and truncated, compressed (``.gz``, ``.bz2``, ``.xz``,
-    ``.zst``). Let the patterns match the rotated names, too (``/var/log/app.log*``): then nothing
+    ``.zst``). Let the patterns also match the rotated names (``/var/log/app.log*``): then nothing
     is lost either when the receiver was away for several rotations. A file with a name that is not
     asked for is read to its end if it was asked for before.
 

@@ -14,8 +14,8 @@ What must hold
 * While the stream is held, by its rate or by a full queue, requests are refused with 503 and
   ``Retry-After``; what is in memory stays bounded, whatever is sent and however slowly.
 
-The server is that of aiohttp: it parses HTTP in C, is asynchronous, and needs no second process
-and no framework above it, as one of ASGI would.
+The server is aiohttp's: it parses HTTP in C, is asynchronous, and needs no second process and no
+framework above it, as one of ASGI would.
 
 ===============  =================================================================================
 `_server`        the server, and the thread that stores
@@ -81,7 +81,7 @@ class HttpReceiver(LoopReceiver):
             of each request are stored, as columns beside ``value``.
         values: Makes typed columns of the records, such as `JsonFormat`.
         keyHeader: The header that names a request which may be sent again.
-        keys: How many of the last of these names are remembered, after a kill, too; 16 bytes each.
+        keys: How many of the last of these names are remembered, also after a kill; 16 bytes each.
         signature: Checks the sender's signature, and names the request; see `GitHubSignature`,
             `StripeSignature` and `StandardWebhooksSignature`.
         token: What a sender must give as ``Authorization: Bearer``; never shown.

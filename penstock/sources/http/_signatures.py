@@ -1,7 +1,7 @@
 """Signatures of webhooks, as GitHub, Stripe and Standard Webhooks make them.
 
 A signature is HMAC-SHA256 with a secret that both sides know. That of Stripe and of Standard
-Webhooks covers a time, so that a request which somebody has seen is good for some minutes only;
+Webhooks covers a time, so that a request that someone has seen is good for some minutes only;
 GitHub's does not. All of them name the message, which stays the same when it is sent again.
 """
 
@@ -77,7 +77,7 @@ class Signature(ABC):
         """Return the name of the message, or an empty text where it has none.
 
         Args:
-            headers: Those of the request, whatever the case of their names.
+            headers: The request's, whatever the case of their names.
             body: The whole body.
             now_s: Seconds since the epoch.
 

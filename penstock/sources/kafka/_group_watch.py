@@ -17,14 +17,14 @@ _ASK_S = 5.0
 _ENDS_S = 1.0
 _KNOWN_S = 0.1
 _KNOWN_SHARE = 50
-"""How long it is known which topic has a name: so long, or that many times what asking took."""
+"""How long it is known which topic has a name: this long, or this many times what asking took."""
 
 _AWAY_S = 10.0
 """How long leaders that did not answer are not asked again."""
 
 _STALLED_S = 60.0
 _STALLED_POLLS = 4
-"""How long records may be there and not come, and in how many polls for each partition."""
+"""How long records may exist and not come, and in how many polls for each partition."""
 
 _GROUP_S = 30.0
 """How long a receiver may be without partitions, a commit or a topic before it says why."""
@@ -95,9 +95,9 @@ class GroupWatch:
             self._ask_ends(self._member.assignment())
 
     def lag(self) -> int | None:
-        """Return how many records are there beyond what is stored, in the member's partitions.
+        """Return how many records there are beyond what is stored, in the member's partitions.
 
-        Those count that the isolation level lets read. Any thread may ask.
+        Only those count that the isolation level lets read. Any thread may ask.
         """
         # Other members count their own.
         begins = self._begins

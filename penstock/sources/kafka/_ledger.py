@@ -16,7 +16,7 @@ class OffsetLedger:
     """How far each partition has got, as the offset that comes next. Safe for several threads.
 
     One condition guards all of it. Offsets belong to topics with an id: when another topic gets the
-    name, they are forgotten (`begin_anew`), and what is still said of them is not heard.
+    name, they are forgotten (`begin_anew`), and what is still said of them is ignored.
 
     Args:
         durable_s: How long `await_durable` waits at most.

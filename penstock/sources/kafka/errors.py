@@ -72,7 +72,7 @@ class KafkaCommitError(KafkaSourceError):
 
 
 class KafkaFencedError(KafkaSourceError):
-    """Another one writes in the place of this one, whose transaction is not committed.
+    """Another one writes in place of this one, whose transaction is not committed.
 
     Args:
         name: The transactional id of both.
@@ -94,7 +94,7 @@ class KafkaFencedError(KafkaSourceError):
 
 
 class KafkaDataLossError(KafkaSourceError):
-    """Records that should come next are not there any more.
+    """Records that should come next are gone.
 
     Attributes:
         topic: The topic.

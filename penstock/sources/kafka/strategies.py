@@ -162,7 +162,7 @@ class PerPartitionConfig:
 def as_topics(topics: Any) -> list[str]:
     """Return the names of topics, which any iterable but text or a mapping may give.
 
-    A mapping is not shown: where it stands in the place of topics it has the client's settings.
+    A mapping is not shown: in place of topics it has the client's settings.
 
     Raises:
         TypeError: They are something else.

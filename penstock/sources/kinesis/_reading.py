@@ -57,7 +57,7 @@ class _Shard:
     """Where it begins if none was."""
     is_ended: bool = False
     is_new: bool = False
-    """It was there when a new stream began: LATEST is where it ends."""
+    """It existed when a new stream began: LATEST is where it ends."""
     is_closed: bool = False
     """It was split or merged: nothing comes after what it has."""
     iterator: str | None = None
@@ -293,7 +293,7 @@ class Reading:
     def _take(self, shard: _Shard, answer: Mapping[str, Any]) -> None:
         """Store an answer's records, and note where the shard goes on."""
         if self._shards.get(shard.id) is not shard:
-            return  # Of a stream that is not there any more.
+            return  # Of a stream that is gone.
         self._outage.passed()
         shard.backoff.reset()
         shard.throttled_since_s = None
@@ -400,7 +400,7 @@ class Reading:
         return PositionChanges({**self._untold, key: place})
 
     def lag_ms(self) -> int | None:
-        """How far behind the shard is that is the farthest behind."""
+        """How far behind the farthest shard is."""
         return max((shard.behind_ms for shard in list(self._shards.values())), default=None)
 
     # -- what goes wrong -------------------------------------------------------------------------
@@ -538,8 +538,8 @@ def unpack(data: bytes) -> list[Packed] | None:
     explicit hash keys (2), and records (3) of: index of the partition key (1), index of the
     explicit hash key (2), data (3).
 
-    What begins as if it were packed and is not, by its digest or its form, is a record of its own,
-    too: that is how Amazon's client takes it.
+    What begins as if it were packed and is not, by its digest or its form, is also a record of its
+    own: that is how Amazon's client takes it.
     """
     if not data.startswith(_MAGIC) or len(data) < len(_MAGIC) + _DIGEST:
         return None

@@ -62,7 +62,7 @@ class KinesisReceiver(AwsReceiver):
         stream: The stream's name or ARN.
         region: Such as ``eu-west-1``; None: as boto3 finds it in the executor.
         initialPosition: Where a new stream begins: ``"LATEST"``, ``"TRIM_HORIZON"`` (the oldest
-            record that is there), or a `datetime` with a zone.
+            record that is kept), or a `datetime` with a zone.
         columns: Whether a record is stored with all that Kinesis has of it, as columns for
             `foreachBatch`, its data in ``value``. Else its data is stored, as `bytes`.
         values: Makes typed values of the data, such as `JsonFormat`.
@@ -231,7 +231,7 @@ class KinesisUtils:
 
         How far the shards are read is kept in the program's checkpoint, with each block, and not
         in DynamoDB. A program that made several streams of one application, so that they share its
-        shards, makes them here, too: the first one reads all shards, the others have no records.
+        shards, also makes them here: the first one reads all shards, the others have no records.
 
         Args:
             ssc: The context.

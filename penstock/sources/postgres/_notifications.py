@@ -33,7 +33,7 @@ class PostgresNotifyReceiver(PostgresBase):
         columns: Whether records have the columns ``channel``, ``pid`` (of the server's process
             that notified) and ``value``.
         values: Makes typed values of payloads, such as `JsonFormat`.
-        timeout_s: A server that does not answer for so long is left and connected again.
+        timeout_s: A server that does not answer for this long is left and connected again.
         storageLevel: Which copies of a block must exist.
 
     Raises:

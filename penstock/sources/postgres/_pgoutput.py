@@ -420,7 +420,7 @@ def _json_list(elements: list[Any], kind: int) -> str:
 
 
 def _as_structs(relation: Relation, part: _Tuples, row: pa.StructType) -> pa.Array:
-    """Return the rows with the declared columns; what the table has not is null."""
+    """Return the rows with the declared columns; what the table lacks is null."""
     known = dict(zip(relation.names, zip(part.values, relation.types, strict=True), strict=True))
     # Spark's columns have no case, and PostgreSQL's are small letters unless they are quoted:
     # those sort last, so of two columns that differ in case only the plain one is found.

@@ -117,7 +117,7 @@ class PostgresReceiver(PostgresBase):
         tables: Tables such as ``"public.orders"``; all of the database when None. A publication
             that exists must have them.
         rows: Columns of the rows, as a schema or DDL; a change that does not fit is a dead letter.
-            Columns that a table has beside them are left out, those that it has not are null.
+            Columns that a table has beside them are left out, those that it lacks are null.
         timeout_s: A server that says nothing for that long, though asked, is left and connected
             again.
         storageLevel: Which copies of a block must exist.
@@ -183,7 +183,7 @@ class PostgresReceiver(PostgresBase):
     def _serve(self, link: Link, outage: Reconnecting) -> None:
         confirmed = self._confirmed = self._prepare(link)
         if not self._is_begun:
-            # From here on a slot that is not there has vanished, and is not made.
+            # From here on a missing slot has vanished, and is not made.
             self.store([], self._position(self._place), acknowledge_nothing)
             self._is_begun = True
         self._ask(
@@ -500,7 +500,7 @@ def _literal(text: str) -> str:
 
 
 def _lacking(publication: str, tables: Sequence[str]) -> str:
-    """Return SQL that gives those tables that a publication has not; a partitioned one may be."""
+    """Return SQL that gives the tables that a publication lacks; a partitioned one may be."""
     return (
         f"SELECT t FROM unnest(ARRAY[{', '.join(map(_literal, tables))}]::text[]) t "
         "WHERE to_regclass(t) IS NULL OR to_regclass(t) NOT IN ("

@@ -5,8 +5,8 @@ What must hold
 
 * **Streams**: see `_stream`.
 * **Lists.** Each element is moved to a list of this stream, and removed from there when it is
-  durable, together with a count; the position has the count of those stored. So what a kill left
-  there is known to be stored, or not.
+  durable, together with a count; the position has the count of those stored. So what a kill left in
+  it is known to be stored, or not.
 * **Channels.** What is published while there is no connection is lost.
 
 =============  ===================================================================================

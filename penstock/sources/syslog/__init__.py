@@ -82,7 +82,7 @@ class SyslogReceiver(SelectingReceiver):
 
     The columns are ``facility`` and ``severity`` (numbers), ``time`` (UTC), ``hostname``,
     ``app_name``, ``procid``, ``msgid``, ``structured_data`` (as it came), ``message``, and ``peer``
-    (who sent it); what a message does not say is null. What is not UTF-8 comes out as U+FFFD. What
+    (its sender); what a message does not say is null. What is not UTF-8 comes out as U+FFFD. What
     has no priority is no message of syslog, and a dead letter.
 
     Over TCP and TLS messages may be framed by their length or by line ends (RFC 6587), whichever

@@ -52,8 +52,8 @@ def read_message(text: str, zone: tzinfo, now: datetime) -> Message:
 
     Args:
         text: It, without what framed it.
-        zone: That of times that have none.
-        now: In which year a time is meant that has none.
+        zone: For times that have none.
+        now: Gives the year of a time that has none.
 
     Raises:
         ValueError: It is none.
@@ -143,8 +143,9 @@ class Frame(NamedTuple):
 class Frames:
     """Cuts messages out of one stream: behind their length (octet counting), or before their end.
 
-    Which of both is seen of each message: a length is a number, a space, and then a ``<``. A line
-    that only begins with a number, as one of a stack trace may, would take the place of others.
+    Which of the two is seen by each message: a length is a number, a space, and then a ``<``. A
+    line that only begins with a number, as one of a stack trace may, would take the place of
+    others.
 
     Args:
         most_bytes: A larger message is refused, and passed over.

@@ -1,6 +1,6 @@
 """What the HDFS client leaves to its users: settings that it does not read, and errors.
 
-The client reads Hadoop's configuration folder, too; it takes the block size and the copies of a new
+The client also reads Hadoop's configuration folder; it takes the block size and the copies of a new
 file from the server's defaults, where Hadoop's own client takes them from the configuration.
 
 What it raises becomes an `OSError` with an error number here: it raises plain `RuntimeError` with
@@ -83,7 +83,7 @@ class HadoopConfiguration:
     def of(environment: Mapping[str, str]) -> HadoopConfiguration:
         """Return the configuration that an environment names, as the client finds it.
 
-        A file that is not there says nothing; of one that is no plain XML a warning says so.
+        A missing file says nothing; one that is no plain XML gives a warning.
 
         Args:
             environment: ``HADOOP_CONF_DIR``, or else ``HADOOP_HOME``, leads to the folder.

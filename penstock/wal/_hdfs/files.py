@@ -99,7 +99,7 @@ class HdfsAppendFile:
     recovery waits for that task (hdfs-native 0.14.7, `Pipeline::shutdown`; no setting bounds it).
 
     `_lock` is held by each call: the client's writer takes one at a time. After a failure the file
-    takes no more: what of the failed write is there is not known.
+    takes no more: how much of the failed write it has is not known.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class HdfsAppendFile:
     def _force(self, size: int) -> None:
         """Force what was written; while the NameNode is away, wait and ask again.
 
-        That is no harm, what the DataNodes have already they are not sent again. But when it was a
+        That does no harm: what the DataNodes already have is not sent again. But when it was a
         DataNode that did not answer, the client would wait for ever: then the write has failed.
         """
         end_s = time.monotonic() + self._fs.patience_s

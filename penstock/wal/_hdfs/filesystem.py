@@ -99,7 +99,7 @@ class HdfsFolderLock:
         """Make sure that no one has taken the folder over.
 
         Raises:
-            TakenOverError: Somebody has.
+            TakenOverError: It was.
             OSError: HDFS cannot be reached.
         """
         now = self._read()

@@ -3,8 +3,8 @@
 *A file is a chain of objects*, its parts: the part whose bytes begin at offset 4096 of ``NAME`` is
 the object ``NAME@000000000004096``. Each write is one object, so an append that returned is a
 whole object that the store has acknowledged; nothing is held back, whatever the sync policy. A file
-is as long as its last part reaches, or to its fence; where a part is lost it has zeros. What is
-another thing here than on a disk, and nowhere else:
+is as long as its last part reaches, or to its fence; where a part is lost it has zeros. What
+differs from a disk, here and nowhere else:
 
 * **There is no append, so each part is made by "create if absent".** Anyone who writes at an offset
   at which something is already is refused by the store, not by a clock.

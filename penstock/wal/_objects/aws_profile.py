@@ -22,7 +22,7 @@ _logger = logging.getLogger("penstock.wal")
 _HOLDS = timedelta(minutes=6)
 """The client asks again five minutes before what it was given ends, so once a minute."""
 _LONGEST_S = 60.0
-"""How long they are waited for: a program of a profile may wait for somebody to sign on."""
+"""How long they are waited for: a program of a profile may wait for a person to sign on."""
 
 
 class ProfileCredentials:
@@ -50,7 +50,7 @@ class ProfileCredentials:
         self._reading = threading.Lock()
         try:
             self._read_in_time()
-        except Exception as error:  # noqa: BLE001  # also that a program of it is not there
+        except Exception as error:  # noqa: BLE001  # also that its program is missing
             text = f"the profile {profile!r} gives no credentials: {text_of(error)}"
             raise PermissionError(errno.EACCES, text, address) from None
 
@@ -71,7 +71,7 @@ class ProfileCredentials:
     def __call__(self) -> dict[str, Any]:
         try:
             self._read_in_time()
-        except Exception as error:  # noqa: BLE001  # also that a program of it is not there
+        except Exception as error:  # noqa: BLE001  # also that its program is missing
             # Perhaps a file is being written. What was given may hold still.
             _logger.warning(
                 "the profile %r gives no credentials: %s", self._profile, text_of(error)

@@ -244,7 +244,7 @@ class ObjectsClient:
 def _is_endpoint(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        # What is none, the client panics at.
+        # The client panics at what is none.
         is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False

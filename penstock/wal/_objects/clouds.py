@@ -73,7 +73,7 @@ class Cloud:
         role: What an address is asked for on a host of the service that gives credentials.
         options: Gives what its store is opened with, and the profile that has credentials.
         lists_after: A list can be asked to begin after a key.
-        keeps_folders: A folder can be listed in which there is nothing.
+        keeps_folders: An empty folder can be listed.
     """
 
     form: str

@@ -65,7 +65,7 @@ class ObjectFolderLock:
                 continue  # Another one was quicker.
             if before.name:
                 _logger.warning("taking the log %s over from %s", self._address, before.name)
-            # The oldest first: so one that is there proves that all after it are.
+            # The oldest first: so one that exists proves that all after it do.
             for old in epochs:
                 self._fs.call(partial(self._fs.client.delete, [old]))
             return key
@@ -91,7 +91,7 @@ class ObjectFolderLock:
         """Make sure that no one has taken the folder over.
 
         Raises:
-            TakenOverError: Somebody has.
+            TakenOverError: It was.
             OSError: The store cannot be reached.
         """
         epochs, now = self._newest()
@@ -483,8 +483,8 @@ class ObjectFileSystem:
     def _remove_nameless(self, folder: str, path: str) -> None:
         """Remove what a removal left that was broken off; the folder is this process's by now.
 
-        Who was replaced may write yet, and what is made while a list is read may be in it without
-        what was made before: a part has no name if a second list has none of it, either.
+        A replaced writer may still write, and what is made while a list is read may be in it
+        without what was made before: a part has no name if a second list has none of it, either.
         """
         if found := self._nameless(folder, path):
             self._delete(sorted(found & self._nameless(folder, path)))

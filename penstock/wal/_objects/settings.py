@@ -60,7 +60,7 @@ def storage_settings(environment: Mapping[str, str]) -> Settings:
     Raises:
         SettingError: One is not accepted; it names the variable, and the setting.
     """
-    # Only who reaches a store needs what reads settings.
+    # Only reaching a store needs what reads settings.
     from penstock.settings import Settings
 
     for name in environment.keys() - STORAGE_VARIABLES:

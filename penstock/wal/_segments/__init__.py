@@ -1,6 +1,6 @@
 """The segments of a log: their bytes, one being written, one being read, one after the other.
 
-What must hold: a segment has one writer, which writes it once, from its begin to its end; what
+What must hold: a segment has one writer, which writes it once, from its beginning to its end; what
 fails ends it. A record that is read is whole and of this place: its checksums, its segment and its
 sequence say so.
 

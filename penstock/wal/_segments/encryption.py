@@ -166,7 +166,7 @@ class LogCipher:
             The payload, in memory of its own.
 
         Raises:
-            CorruptRecordError: It is not what was written there with this key.
+            CorruptRecordError: It is not what was written with this key.
         """
         sequence = int.from_bytes(header[24:32], "little")
         salt = bytes(header[_SALT_AT:_HEADER_SIZE])

@@ -115,7 +115,7 @@ class SegmentHeader:
         owner: What its records carry, see `segment_owner`.
         recycled: The file was a segment before: behind its records are remains of others.
         preallocated: The file had its full length before its first record was written: one that
-            ends in the middle of a record was cut by somebody else.
+            ends in the middle of a record was cut from outside.
         key_id: The id of the key that its records are encrypted with, empty when they are not.
         size: Bytes of the header in the segment, padding included; -1 before it is written.
     """
@@ -221,7 +221,7 @@ def parse_record(
     Args:
         buffer: A mapped slot or segment from the record's header on; it may be longer.
         expected_sequence: The sequence that the record must have.
-        verify: Check the payload's CRC too, and decrypt it. The header's is always checked.
+        verify: Also check the payload's CRC, and decrypt it. The header's is always checked.
         cipher: Decrypts it; None: it is not encrypted.
         checksum: The CRC-32C of the payload as stored, when the caller has computed it already.
 

@@ -41,7 +41,7 @@ _FILE_ENDS = "the file ends"
 _PAYLOAD_IS_CUT = "the payload goes beyond the end of the file"
 
 _memory = ReusedMemory()
-"""Of all who read: a pass over one segment is too short for its own to be used again."""
+"""Of all readers: a pass over one segment is too short for its own to be used again."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class SegmentEnd:
         closed: It has an end record.
         next_sequence: The sequence after the last record.
         damages: Damaged places that were found on the way.
-        was_cut: The last of these is where somebody cut the file short, in the middle of a record
-            that no one knows as committed.
+        was_cut: The last of these is where the file was cut short, in the middle of a record that
+            no one knows as committed.
     """
 
     offset: int
@@ -261,7 +261,7 @@ class SegmentReader:
         return is_its_header and self._valid_record(file, position, view) > 0
 
     def _was_cut(self, file: ReadFile, position: int, reason: str, kind: int) -> bool:
-        """Return whether a torn tail is what somebody left who cut the file.
+        """Return whether a torn tail was left by a cut of the file.
 
         No crash leaves that where the file had its full length before: a record is within it as
         a whole. Of an end record that is cut off no record is missed.

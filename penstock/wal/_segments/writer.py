@@ -79,7 +79,7 @@ class AppendUnit:
         slot: The slot it is in, for an append without a copy.
         places: Filled in when it is written.
         error: Filled in when it failed.
-        taken: Somebody writes it, or has. Guarded by the writer's lock, as is:
+        taken: A thread writes it, or has. Guarded by the writer's lock, as is:
         done: True when it was acknowledged or has failed.
         thread: Whose it is.
     """
@@ -289,7 +289,7 @@ class SegmentWriter:
                 unit.slot[:RECORD_HEADER_SIZE] = pack_header(
                     record.crc, record.kind, record.length, sequence, committed, owner
                 )
-                # The padding goes to the disk too: it must not carry what an earlier block left.
+                # The padding also goes to the disk: it must not carry what an earlier block left.
                 unit.slot[length : unit.size] = bytes(unit.size - length)
                 unit.places = [RecordPlace(number, offset, length, sequence)]
                 pieces.append((offset, [unit.slot[: unit.size]]))

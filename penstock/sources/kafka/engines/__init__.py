@@ -6,8 +6,8 @@ What must hold
 * A client is imported when a stream is made that uses it, and not before.
 * Driver and executors use the same one: its name travels with the settings.
 * Nothing outside this room knows a client's classes, records or errors.
-* Records stay in the client's own form until somebody wants them as Python objects or as columns,
-  and are turned into these in bulk.
+* Records stay in the client's own form until they are wanted as Python objects or as columns, and
+  are turned into these in bulk.
 
 Layout
 ------
@@ -18,7 +18,7 @@ Layout
                  `_kafka_python_client`
 `confluent`      confluent-kafka: librdkafka, some four times as fast; how it is set up is in
                  `_confluent_client`
-`transactions`   what `KafkaSink` needs of confluent-kafka; kafka-python has it not well enough
+`transactions`   what `KafkaSink` needs of confluent-kafka; kafka-python's is not good enough
 ===============  =================================================================================
 """
 

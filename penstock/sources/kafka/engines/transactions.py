@@ -1,6 +1,6 @@
 """`Transactions`: records, and a number beside them, written in one transaction of Kafka.
 
-By confluent-kafka only. kafka-python 3.0 has transactions, too, but waits without a bound for a
+By confluent-kafka only. kafka-python 3.0 also has transactions, but waits without a bound for a
 coordinator that is away (``KafkaProducer.commit_transaction`` and others).
 """
 
@@ -91,7 +91,7 @@ _HOPELESS = {
     KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
     KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
 }
-"""What another attempt would meet, too, and the way out."""
+"""What another attempt would also meet, and the way out."""
 
 _LOOK = "which a cluster of fewer brokers than its replication factor cannot make"
 _COORDINATOR = f"the coordinator of transactions; look at the topic __transaction_state, {_LOOK}"
@@ -137,7 +137,7 @@ class Transactions:
     of the name. It is forgotten with the topic, and after `offsets.retention.minutes` without
     another one.
 
-    The methods raise `SinkError` for what another attempt would meet, too; `KafkaFencedError`;
+    The methods raise `SinkError` for what another attempt would also meet; `KafkaFencedError`;
     `KafkaUnavailableError`, with the part that did not answer; or another `KafkaSourceError`.
 
     Args:
