@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -107,6 +108,15 @@ def test_each_door_has_a_map_of_its_files() -> None:
         names = {path.stem for path in door.parent.glob("*.py")} - {"__init__"}
         missing += [f"{door.parent.name}: {name}" for name in sorted(names - words)]
     assert missing == []
+
+
+def test_a_room_is_about_a_dozen_files() -> None:
+    sizes: Counter[str] = Counter()
+    for path in (_ROOT / "penstock").rglob("*.py"):
+        sizes[str(path.parent.relative_to(_ROOT))] += 1
+    # Beside the rooms stand single things, which all of them use.
+    del sizes["penstock"]
+    assert {room: size for room, size in sizes.items() if size > 15} == {}
 
 
 def map_of(door: str) -> Iterator[str]:
