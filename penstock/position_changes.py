@@ -20,8 +20,8 @@ _FOLDED_BYTES = 64 << 10
 class PositionChanges(dict[Any, Any]):
     """What changed of a position that is a dict: new values by key; None takes a key away.
 
-    Given to `store` in the place of a position. The last position is then the dict with all changes
-    in it, in their order; before the first it is empty.
+    Given to `store` in place of a position. The last position is then the dict with all changes in
+    it, in their order; before the first it is empty.
     """
 
 

@@ -61,10 +61,10 @@ class RateLimitedLog:
 
         Args:
             message: The line.
-            like: Its kind; None: lines that differ in numbers and ids only are of one.
+            like: Its kind; None: lines that differ only in numbers and ids are of one.
             about: Whom it is about, such as a stream: lines about different ones are never alike.
             level: The level.
-            error: Its traceback is logged, too, the first time.
+            error: Its traceback is also logged, the first time.
             trace: In place of `error`, a traceback as text.
         """
         if like is None:

@@ -1,6 +1,6 @@
 """`ReusedMemory`: buffers that are used again, once no one looks into them any more.
 
-To touch new memory costs more than to read into it what is in the page cache. So who reads many
+To touch new memory costs more than to read into it what is in the page cache. So a reader of many
 blocks, one after the other, reads them into the same memory.
 """
 

@@ -71,7 +71,7 @@ def _connection_to_jvm() -> socket.socket | None:
 
 _THRESHOLDS = (50_000, 20, 10)
 """A full collection after ten million new containers at the earliest. What a program's function
-leaves in cycles waits so long."""
+leaves in cycles waits until then."""
 
 
 def collect_less() -> None:

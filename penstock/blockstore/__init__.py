@@ -7,7 +7,7 @@ What must hold
   share (`process_log`). Its bytes are built once, in the place where they stay: a *slot* of the
   attempt's memory arena. The slot is the unit that the log writes and that a batch task maps; there
   is one copy in memory and one on disk, no third on this host.
-* With a ``_2`` storage level a block is stored (I1) when another host has it, too, as durable as
+* With a ``_2`` storage level a block is stored (I1) when another host also has it, as durable as
   here. Only the driver's word that there is no other host lets a block go on with one copy.
 * A reader never sees wrong records, and memory is bounded (I7).
 * A block's bytes go only when the tracker says so (I4).
@@ -24,7 +24,7 @@ another host (`Replicator`, `PeerLink`). That one appends them to a log of its o
 their place in it. The folder of that log has a name that no other log has on any host
 (``<stream>-<attempt>-<copy>``): its sequence numbers and offsets differ from those in the
 receiver's log, and a path must never lead to another block. A copy that was sent twice, since the
-first answer was lost, is there twice and is known once.
+first answer was lost, is stored twice and known once.
 
 Which host that is, the driver says, one for the attempt as long as it answers. When it does not,
 the block that was on its way is sent to the next one. When there is none, blocks go on with one

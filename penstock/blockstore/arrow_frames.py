@@ -42,7 +42,7 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
 
 
 class UnsupportedColumnError(PenstockError):
-    """A column has a type that Spark has not, so that the records make no DataFrame.
+    """A column has a type that Spark lacks, so that the records make no DataFrame.
 
     Attributes:
         column: The column's name.
@@ -185,7 +185,7 @@ def _plain_type(found: pa.DataType) -> pa.DataType:
 
 
 def _unsupported(found: pa.DataType, *, nested: bool = False) -> pa.DataType | None:
-    """Return the type itself, or one in it, that Spark has not; None when it has all."""
+    """Return the type itself, or one in it, that Spark lacks; None when it has all."""
     if isinstance(found, pa.BaseExtensionType):
         # Arrow casts these two at the top only.
         return found if nested else _unsupported(found.storage_type)

@@ -47,7 +47,7 @@ class BlockCopies:
             block_id: The name of its copy.
 
         Raises:
-            OSError: It is not there any more, or cannot be read.
+            OSError: It is gone, or cannot be read.
             WalError: It is damaged, or there is no space for the copy.
         """
         assert info.segment is not None

@@ -11,7 +11,7 @@ What must hold
   most, on a disk for no longer than `_DISK_WAIT_S`, and not at all where nothing is forced.
 - *Each receiver's part is its own.* To the ledger an attempt has a log of its own, with a folder
   below that of the log, in which nothing is: ``<root>/process-<id>/<stream>-<attempt>``. The
-  place of a block says where in the segments of the log its record is, so who reads seeks nothing.
+  place of a block says where in the segments of the log its record is, so a reader seeks nothing.
   Its order, its acknowledgements, its end and its release are as with a log of its own.
 - *A segment goes with the last claim to it.* An attempt claims each segment in which it has a
   block, until the driver releases it for that attempt. What is open, or may get an append that is
@@ -126,7 +126,7 @@ class ProcessLog:
         self._newest = 0
         # By segment that was not removed: the folders of attempts that have a block in it.
         self._claims: dict[int, set[str]] = {}
-        # The newest segment at the begin of each append that is under way.
+        # The newest segment at the beginning of each append that is under way.
         self._under_way: list[int] = []
 
     def join(

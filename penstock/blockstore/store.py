@@ -6,12 +6,12 @@ whatever the level says. When the memory file system is missing or too small, th
 the log's folder, or with a log on HDFS in a folder of this host, instead; it says so once and stays
 correct. With encryption it does not: slots hold records in clear, so that is an error.
 
-*A log on HDFS.* No one can read a segment there before it is closed. So a slot can be given away
-only after the segment of its block was closed, and when slots run short the open segment is.
-Blocks may be compressed there and on an object store, which saves more of the network's time than
-it takes.
+*A log on HDFS.* No one can read a segment of it before it is closed. So a slot can be given away
+only after the segment of its block was closed, and when slots run short the open segment is. Blocks
+may be compressed there and on an object store, which saves more of the network's time than it
+takes.
 
-*A second copy.* With a `Replicator` a block is stored when another host has it, too, or there is no
+*A second copy.* With a `Replicator` a block is stored when another host also has it, or there is no
 other host; it is sent while the log takes it.
 
 Life: made by the receiver's launch, used by the block generator's push thread (`put`) and store
@@ -284,7 +284,7 @@ class BlockStore:
     def put(self, block: SealedBlock) -> ReceivedBlockInfo:
         """Store a sealed block to the storage level and the log's sync policy.
 
-        With replicators it waits for their copies, too; that may take as long as the driver cannot
+        With replicators it also waits for their copies; that may take as long as the driver cannot
         say whether there is another host.
 
         Returns:
@@ -414,7 +414,7 @@ class BlockStore:
             self._writer.remove_segments(mine)
 
     def wake(self) -> None:
-        """Make those who wait for a slot look again whether to give up."""
+        """Have waiters for a slot look again whether to give up."""
         self._arena.wake()
 
     @property

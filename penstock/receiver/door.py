@@ -39,8 +39,8 @@ class DoorState(enum.Enum):
 class StoreDoor:
     """What one start of a receiver stores through; each start has its own.
 
-    The threads of an earlier start so find a closed door, whatever the receiver does by then, and
-    a stop can make durable and acknowledge what was taken before the receiver hears of the stop.
+    So the threads of an earlier start find a closed door, whatever the receiver does by then, and a
+    stop can make durable and acknowledge what was taken before the receiver hears of the stop.
 
     `_changed` guards the state and the calls inside. The generator makes the door and closes it.
 

@@ -48,8 +48,8 @@ def bound_socket(
         host: An address of this host, or its name; ``"0.0.0.0"`` or ``"::"`` for all.
         port: See `ports_of`.
         kind: ``SOCK_STREAM`` or ``SOCK_DGRAM``.
-        share: Whether other sockets that say so, too, may have the same port (``SO_REUSEPORT``):
-            the kernel deals connections and datagrams out to them.
+        share: Whether other sockets that also say so may have the same port (``SO_REUSEPORT``): the
+            kernel deals connections and datagrams out to them.
 
     Raises:
         OSError: All ports are taken, or the address is none of this host. It names them.

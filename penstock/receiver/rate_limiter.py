@@ -32,7 +32,7 @@ _PAUSE_S = 0.005
 200 times a second and not for every record."""
 
 SOON_S = 1.0
-"""For a token that is further away than this no one waits who is to stop."""
+"""No one who is to stop waits for a token that is further away than this."""
 
 STOPPED = "the rate limiter was stopped: the receiver is stopping, and not all of this is stored"
 

@@ -82,10 +82,10 @@ class RedisTokenBuckets(RedisStorage):
     """The library's storage, which also holds token buckets. Each call is atomic for all users.
 
     A call first refills the bucket of `key`: by `rate` tokens for each second since it was last
-    refilled, up to `capacity`. A bucket that is not there begins empty, so one that is lost with
-    its server lets nothing through twice. When users name different rates for a bucket, the lowest
-    holds that somebody asked for in the last minute. Needs Redis 5 or later, or Valkey. What the
-    client raises (`failures`) goes to the caller.
+    refilled, up to `capacity`. A missing bucket begins empty, so one that is lost with its server
+    lets nothing through twice. When users name different rates for a bucket, the lowest that was
+    asked for in the last minute holds. Needs Redis 5 or later, or Valkey. What the client raises
+    (`failures`) goes to the caller.
 
     Args: those of `limits.storage.RedisStorage`.
     """

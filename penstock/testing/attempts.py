@@ -185,7 +185,7 @@ def _serve(connection: socket.socket, test: int) -> None:
     """
     template, pid = os.getpid(), 0
     while True:
-        # A child of the test's process may have the connection, too, so that it never ends.
+        # A child of the test's process may also have the connection, so that it never ends.
         while not select.select([connection], [], [], _LOOK_S)[0]:
             if os.getppid() != test:
                 sys.exit()

@@ -302,7 +302,7 @@ class _Trial(Generic[S]):
 
 
 def _await_start(driver: TestDriver, starts: int, has_ended: Callable[[float], bool]) -> None:
-    """Wait until the receiver has started once more than so often, or its process has ended."""
+    """Wait until the receiver has started more than this often, or its process has ended."""
     end_s = time.monotonic() + _START_S
     while driver.starts == starts and not has_ended(_LOOK_S):
         if time.monotonic() > end_s:

@@ -281,7 +281,7 @@ class TestDriver:
             return "; it reported " + "\n".join(self.errors) if self.errors else ""
 
     def note_end(self) -> None:
-        """Have who waits look whether the attempt has ended."""
+        """Have waiters look whether the attempt has ended."""
         with self.changed:
             self.changed.notify_all()
 

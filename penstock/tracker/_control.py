@@ -381,8 +381,8 @@ class Control:
     def _serve_again(self, host: str) -> None:
         """Have a task start a block server on a host with neither one nor a receiver, once it can.
 
-        The logs of a host that was cut off are still there when it is back. So it is looked for
-        executors there again and again, until nothing is there alone that a batch may need.
+        The logs of a host that was cut off are still there when it is back. So executors on it are
+        looked for again and again, until it alone has nothing that a batch may need.
         """
         if self._block_servers.is_served(host) or not self._is_started():
             return
@@ -437,7 +437,7 @@ class Control:
         info = self._receivers.unreachable(attempt)
         if info is None or not self._is_started():
             return
-        # Those of hosts that are gone for good never come back.
+        # Attempts on hosts that are gone for good never come back.
         self._out_of_reach &= {one.attempt for one in self._receivers.infos().values()}
         self._out_of_reach.add(attempt)
         where = info.running.host if info.running is not None else "an unknown host"

@@ -154,7 +154,7 @@ class Cluster(Protocol):
         ...
 
     def run_on_hosts(self, tag: str, task: Callable[[], None], hosts: Sequence[str]) -> None:
-        """Run `task` once for each of these hosts, there if Spark grants it; returns at the end.
+        """Run `task` once for each of these hosts, on it if Spark grants that; returns at the end.
 
         Raises:
             Exception: A task failed, or the job was cancelled.
@@ -196,8 +196,8 @@ class SparkCluster:
         if wanted is not None:
             return wanted, host if wanted in _WILDCARDS else None
         bind = bare_host(conf.get("spark.driver.bindAddress") or "") or host
-        # Where nothing is set, reachable from everywhere is what executors need; a stranger
-        # there still has to know the secret (I9).
+        # Where nothing is set, reachable from everywhere is what executors need; a stranger still
+        # has to know the secret (I9).
         return bind or _WILDCARDS[0], host or None
 
     def wait_for_executors(self, tasks: int) -> None:
@@ -268,7 +268,7 @@ class SparkCluster:
         )
 
     def _summaries(self) -> list[Any]:
-        # The store behind Spark's own UI and REST pages; it is there also when those are off.
+        # The store behind Spark's own UI and REST pages; it exists also when those are off.
         summaries = self._jsc().statusStore().executorList(True).iterator()
         found = []
         while summaries.hasNext():

@@ -44,7 +44,7 @@ class LedgerWriteError(LedgerError):
 
 
 class LedgerLostError(LedgerWriteError):
-    """The driver log is this driver's no more: it takes nothing more in this run.
+    """The driver log is no longer this driver's: it takes nothing more in this run.
 
     It was removed under the program, and a restart would not find what was acknowledged so far; or
     another driver has taken it over, and goes on with it. The log's own error is the cause.

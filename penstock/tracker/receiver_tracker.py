@@ -70,11 +70,11 @@ _log = logging.getLogger("penstock.tracker")
 _CANCEL_S = 10.0
 _LOOK_S = 0.25
 _SPARK_IS_GONE = (Py4JError, AttributeError, OSError)
-"""What calls of a context raise that was stopped, or whose JVM is gone."""
+"""What calls of a context that was stopped, or whose JVM is gone, raise."""
 _LEAVING_S = 1.0
-"""How often it is looked for executors that are about to go."""
+"""How often executors that are about to go are looked for."""
 _MOVE_S = 30.0
-"""How long a receiver there may take to store its last blocks."""
+"""How long a receiver on one may take to store its last blocks."""
 _PLACED_S = 10.0
 """How long tasks of a continuous stream wait for its receiver, to run beside it."""
 
@@ -686,7 +686,7 @@ class ReceiverTracker:
         """Move receivers from executors that are about to go, if others stay.
 
         What they have stored is durable before, and no batch waits for it at the kill. Where a host
-        is left without executors, copies that are there are made on another one.
+        is left without executors, its copies are made on another one.
         """
         if not self._is_started():
             return
@@ -948,7 +948,7 @@ class ReceiverTracker:
         return service is not None and service.backlogs.is_held(stream_id)
 
     def fail_places(self, stream_id: int, reason: str) -> None:
-        """Let who reads a stream by places know that nothing more will come, and why."""
+        """Let readers of a stream by places know that nothing more will come, and why."""
         if self._place_service is not None:
             self._place_service.fail(stream_id, reason)
 

@@ -5,9 +5,8 @@ What must hold
 
 * A block's bytes are built once, in its slot, which the log then writes and a batch task maps.
 * An append happens as a whole or not at all (I11).
-* A slot is given away only under an exclusive lock of its range, which no one gets while somebody
-  reads it. The locks are the kernel's (open file description locks), so a killed process holds
-  none.
+* A slot is given away only under an exclusive lock of its range, which no one gets while there is a
+  reader. The locks are the kernel's (open file description locks), so a killed process holds none.
 * Memory is bounded (I7): the arena has a fixed capacity, and anyone who needs a slot waits until
   one is free, released, or evicted because the log has its block.
 
@@ -24,7 +23,7 @@ The payload of the log record, offsets from its start, little-endian::
     ..  of pickles: the definitions of classes that the records name
 
 ==========  ====================================================================================
-kind        what is there
+kind        contents
 ==========  ====================================================================================
 binary      the data and offsets buffers of an Arrow binary column; records are ``bytes``
 string      the same with UTF-8 text; records are ``str`` (bytes that are not UTF-8 come out as

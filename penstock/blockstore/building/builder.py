@@ -149,7 +149,7 @@ class BlockBuilder:
         if self.kind is BlockKind.PICKLED:
             defined = definitions() if self._counted is None else self._counted
             self._counted = None
-        # Room for what comes behind the data too, so that sealing never needs memory.
+        # Also room for what comes behind the data, so that sealing never needs memory.
         behind = 4 * (self.num_records + len(lengths) + 1) + 64 + len(defined)
         self.slot.grow_to(HEADER_ROOM + end + behind)
         _copy(data, self._payload[self._end : end])

@@ -1,6 +1,6 @@
 """Whether a column of Arrow has the Python values that it is made of.
 
-Arrow takes what is nearly of a column's type and changes it in silence: 1.5 becomes 1 among whole
+Arrow takes what is almost of a column's type and changes it in silence: 1.5 becomes 1 among whole
 numbers, a `datetime` among dates loses its time of day, a `time` its zone, b"a" becomes "a".
 """
 
@@ -48,7 +48,7 @@ def check_kept(
         kind: Its type.
         is_declared: The type was chosen, not found. It may then say what a value means: fractions
             have its digits, times its unit, times without a zone are of UTC, text is UTF-8.
-        leaves_out: Fields that a struct has not are left out of it.
+        leaves_out: Fields that a struct lacks are left out of it.
 
     Raises:
         TypeError: A value would be another one.
@@ -90,7 +90,7 @@ def check_cast(found: pa.DataType, wanted: pa.DataType, *, leaves_out: bool = Fa
     Args:
         found: What is cast.
         wanted: To what.
-        leaves_out: Fields that a struct has not are left out of it.
+        leaves_out: Fields that a struct lacks are left out of it.
 
     Raises:
         TypeError: It is such a cast, or one of a part is.

@@ -158,7 +158,7 @@ class MemoryArena:
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                # Somebody needs it: see `OrphanCollector`.
+                # It is needed: see `OrphanCollector`.
                 fcntl.flock(self._fd, fcntl.LOCK_SH)
                 os.ftruncate(self._fd, self._capacity)
                 self._map = mmap.mmap(self._fd, self._capacity)
@@ -385,7 +385,7 @@ class MemoryArena:
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Make those who wait for a slot look at its `give_up` again."""
+        """Have waiters for a slot look at its `give_up` again."""
         with self._changed:
             self._changed.notify_all()
 

@@ -129,7 +129,7 @@ class FetchStatus(enum.IntEnum):
     RECORD = 1
     """The record follows."""
     NOT_FOUND = 2
-    """The block is in none of its places any more."""
+    """The block is no longer in any of its places."""
     BUSY = 3
     """Too many others are being served; the same request may succeed later."""
     KEPT = 4
@@ -198,7 +198,7 @@ def fetch(
 
     Raises:
         AuthenticationError: The two ends do not share the secret.
-        BlockNotServedError: The server has it no more, or refuses.
+        BlockNotServedError: The server no longer has it, or refuses.
         ConnectionLostError: The server cannot be reached, broke off, took too long, or was silent
             for ten seconds.
         ProtocolError: What answered is no block server.
@@ -300,7 +300,7 @@ class BlockConnection:
         connect_s: Bound of connecting; None for `timeout_s`.
 
     Attributes:
-        seals_blocks: The bytes of blocks get tags, too, as all else does: nothing else proves them,
+        seals_blocks: The bytes of blocks also get tags, as all else does: nothing else proves them,
             and they leave this host.
 
     Raises:
@@ -388,7 +388,7 @@ class BlockConnection:
     def request(
         self, infos: Sequence[ReceivedBlockInfo], memory: memoryview, overhead: int
     ) -> Iterator[_Record | BlockNotServedError]:
-        """Ask for blocks; yield of each its record and the checksum of that's payload, or why not.
+        """Ask for blocks; yield each one's record and the checksum of its payload, or why not.
 
         The length of one is as `infos` has it, or longer by `overhead`. They are put into `memory`.
         """

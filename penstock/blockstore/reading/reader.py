@@ -199,7 +199,7 @@ class BlockAccess:
 
 @dataclass(frozen=True)
 class Block:
-    """A block's records, lying in memory that is valid while `read_block`'s context is open.
+    """A block's records, in memory that is valid while `read_block`'s context is open.
 
     Attributes:
         kind: How they are laid out.

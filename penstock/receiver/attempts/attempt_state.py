@@ -63,7 +63,7 @@ class RestartRequest:
 
 
 class AttemptState:
-    """What the supervisor's thread and everybody else share.
+    """What the supervisor's thread and all others share.
 
     One lock guards all of it. `wake` is set by every request, so that the supervisor's thread
     looks; the thread alone clears it. `stopping` is set once a stop was asked for, or the end has

@@ -76,7 +76,7 @@ class BlockLogs:
         return self.are_removed or self.folder_of_host != self.root
 
     def letters_place(self, settings: Settings) -> DeadLetterPlace:
-        """Return where the dead letters of the application go; no one's yet."""
+        """Return where the dead letters of the application go, without an owner yet."""
         return DeadLetterPlace(
             folder=self.letters_folder or settings.dead_letters_dir or folder_beside(self.root),
             stream=0,

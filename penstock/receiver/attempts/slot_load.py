@@ -38,7 +38,7 @@ _log = logging.getLogger("penstock.receiver")
 
 _BURN_S = 10.0
 _MAY_TAKE = 0.5
-"""Of a core. Small streams, as share a process, take some hundredths."""
+"""Of a core. Small streams, such as share a process, take some hundredths."""
 _MAY_TAKE_OF_ALL = 0.2
 _ALL = 0.9
 
@@ -65,7 +65,7 @@ class SlotLoad:
         self._growing: tuple[int, dict[int, float]] | None = None
 
     def look(self, streams: Collection[int]) -> tuple[int, str] | None:
-        """Return who is to leave and what it did; None: no one. Called about once a second.
+        """Return which stream is to leave and what it did; None: none. Called about once a second.
 
         Args:
             streams: Whose process it is. Those that have left it may have threads in it.
@@ -159,7 +159,7 @@ def _new_pages(thread: int) -> float:
 
 
 def _part_got(thread: int) -> float:
-    """Return the part of the time that a thread could have run that it did."""
+    """Return which part of the time that it could have run a thread did."""
     try:
         ran, waited, _ = map(int, Path(f"/proc/self/task/{thread}/schedstat").read_text().split())
     except (OSError, ValueError):

@@ -88,7 +88,7 @@ class ReceiverSupervisor:
     who calls `stop`, `restart` or `report_error` only leaves a request, so these may be called from
     any thread, the receiver's own among them. `onStart` and `onStop` run in threads of their own
     and are waited for with a bound. What the driver releases goes in another thread
-    (``penstock-release-<streamId>``): a stop, too, may wait for memory. That one, and the one that
+    (``penstock-release-<streamId>``): a stop may also wait for memory. That one, and the one that
     reports (``penstock-rate-status-<streamId>``), it may share with others.
 
     The order of a stop is what I10 needs: what was stored with an acknowledgement is made durable
@@ -327,7 +327,7 @@ class ReceiverSupervisor:
         exit_report = self._attempt.stop or ExitReport(ExitKind.FAILED, "it ended without a reason")
         try:
             exit_report = self._close(exit_report)
-        except BaseException as error:  # noqa: BLE001 - who waits for the end must learn of it
+        except BaseException as error:  # noqa: BLE001 - waiters for the end must learn of it
             exit_report = ExitReport(
                 ExitKind.FAILED, f"Error stopping receiver: {described(error)}", error
             )
@@ -421,7 +421,7 @@ class ReceiverSupervisor:
                 self._host, self._tracker.find_replica_host, self.report_error
             )
         except LogFullError as error:
-            # What only is retained may be in the way: the driver lets it go for the next attempt.
+            # What is only retained may be in the way: the driver lets it go for the next attempt.
             self._tracker.report_full_log(error.free_bytes)
             raise
         self._storage = storage
@@ -446,7 +446,7 @@ class ReceiverSupervisor:
         """Start the object, with a door of its own into the generator."""
         door = self._running_generator().open_door(self._receiver.lastPosition)
         door.late = lambda: self._used_late(door)
-        # A copy that is made by a `__reduce__` of the author's has what that one names only.
+        # A copy that is made by a `__reduce__` of the author's has only what that names.
         self._receiver.streamId = self.stream_id
         self._receiver._attach(Start(self, door))
         self._receiver._bind_store(door.store, door.store_from)
@@ -747,7 +747,7 @@ class ReceiverSupervisor:
             self._fail(text, error)
 
     def _used_late(self, door: StoreDoor) -> None:
-        """Somebody still uses the object of a start that is over."""
+        """A thread still uses the object of a start that is over."""
         if door is self._door or not self.is_started() or self._attempt.stop is not None:
             return  # reported already, or of no concern any more
         self._earlier.used_late(threading.current_thread())

@@ -7,7 +7,7 @@ What must hold
   queue of blocks is full (I7). Nothing here buffers without a bound.
 * Records of one thread keep their order, in a block and from block to block (I5).
 * Nothing is dropped unless the user chose a policy that drops. Then all that is dropped is counted,
-  and nothing that somebody relies on is taken under it (`intake`).
+  and nothing that a source relies on is taken under it (`intake`).
 * A failure to push a block that may pass ends nothing: it is reported, and tried again. One that
   cannot pass, and whatever else ends a thread of this room, ends the attempt.
 

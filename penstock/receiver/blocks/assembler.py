@@ -112,7 +112,7 @@ def row_of(batch: pa.RecordBatch) -> Any:
         return batch.to_pylist()[0]
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - such as a time that Python has not
+    except Exception:  # noqa: BLE001 - such as a time that Python lacks
         return compacted(batch)
 
 
@@ -343,7 +343,7 @@ class BlockAssembler:
         return self._open is not None and self._open.kind is kind and self._open.num_records > 0
 
     def add_rows(self, rows: list[Any]) -> None:
-        """Append rows of the declared schema; what fits it not is discarded. Needs the lock."""
+        """Append rows of the declared schema; what does not fit it is discarded. Needs the lock."""
         batches = self._converted(rows)
         if self._undivided:
             self.append_together(list(batches))

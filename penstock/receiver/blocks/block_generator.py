@@ -208,7 +208,7 @@ class BlockGeneratorOptions:
         dead_letter_budget: How much may be discarded until `on_error` gets a
             `DeadLetterBudgetError`, or None.
         pauses_over_budget: Whether that error is to pause the stream; else it ends the receiver.
-        trace_every: Of how many blocks one is traced; 0: none.
+        trace_every: One block in this many is traced; 0: none.
         when_full: What becomes of records that come faster than they pass.
         waiting_bytes: How many bytes of them may wait, unless it is `store` that waits.
         seals_early: Whether the open block is sealed as soon as those before it are reported.
@@ -389,7 +389,7 @@ class BlockGenerator:
         """
         deadline = time.monotonic() + timeout_s
         if self._state is BlockGeneratorState.ACTIVE:
-            # The last blocks, too, take some of the time.
+            # The last blocks also take some of the time.
             by_s = deadline - min(_LAST_BLOCKS_S, timeout_s / 2)
             self._storing.drain(lambda: time.monotonic() < by_s and not self.is_over())
         if not self._move(BlockGeneratorState.ACTIVE, BlockGeneratorState.STOPPED_ADDING_DATA):
@@ -524,7 +524,7 @@ class BlockGenerator:
 
     @property
     def passes_soon(self) -> bool:
-        """Whether who waits in `store` may get on within a second, as far as the rates go."""
+        """Whether waits in `store` may end within a second, as far as the rates go."""
         return self._limiter.passes_soon
 
     def pause(self) -> None:

@@ -71,7 +71,7 @@ class Framing(enum.Enum):
 
     LINES = "lines"
     """UTF-8 text; a record is a ``str`` and ends with LF, CR or CR LF, as Java's `readLine` has
-    it. What follows the last end is a record too when the source closes."""
+    it. What follows the last end is also a record when the source closes."""
     NEWLINE = "newline"
     """A record is ``bytes`` and ends with LF; other bytes are left alone."""
     LENGTH_PREFIX = "length-prefix"

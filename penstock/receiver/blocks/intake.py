@@ -100,7 +100,7 @@ class WhenFull(enum.Enum):
 
 
 def dropping_refused(policy: WhenFull, why: str, receiver: str = "this receiver") -> SettingError:
-    """Return the error of a receiver that would lose, by its policy, what somebody relies on."""
+    """Return the error of a receiver that would lose, by its policy, what its source relies on."""
     accepted = f"only block or spill for {receiver}, because it {why}"
     return SettingError(WHEN_FULL, policy.value, f"{accepted} (whenFull of a receiver wins)")
 
@@ -383,7 +383,7 @@ class IntakeStoring(Storing):
         """Return whether a source relies on what is stored; `without` says why without an `ack`.
 
         Raises:
-            SettingError: Somebody does, and it might be dropped.
+            SettingError: One does, and it might be dropped.
         """
         if position is not None:
             without = _HAS_POSITION

@@ -99,7 +99,7 @@ class BlockPipeline:
         report_bytes: How large the blocks' metadata of one report may be.
         now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
         letters: Dead letters, which are logged before a block behind them is reported; or None.
-        trace_every: Of how many blocks one is traced, see `take_traces`; 0: none.
+        trace_every: One block in this many is traced, see `take_traces`; 0: none.
         on_empty: Called when all blocks that came in are reported, by the thread that reports.
         show: Is given each block before the log has it; must not wait. None: no one is to see it.
         wake: Wakes the thread that calls `move`; None: this object has threads of its own.

@@ -26,9 +26,8 @@ class SocketReceiver(ThreadedReceiver):
 
     It is the receiver of `socketTextStream`, after Spark's `SocketReceiver`
     (`SocketInputDStream.scala`). A line ends with LF, CR, or CR LF, as for Java's `readLine`;
-    text after the last end is a line too when the server closes. Bytes that are not UTF-8 come
-    out as U+FFFD. A line that is larger than a block is dropped and reported; it never grows
-    memory.
+    text after the last end is also a line when the server closes. Bytes that are not UTF-8 come out
+    as U+FFFD. A line that is larger than a block is dropped and reported; it never grows memory.
 
     It holds no place in the source: what the server sent and this process had not stored when it
     was killed is lost, as in Spark. Use a source with positions or acknowledgements to have more.

@@ -14,7 +14,7 @@ Map
 file              holds
 ================  ================================================================================
 `source_loop`     one event loop for async sources
-`workers`         threads for what waits there
+`workers`         threads for what waits
 `shared_threads`  what receivers that share a process have one thread for
 `slot_board`      whether a process hangs, as its keeper sees it
 ================  ================================================================================

@@ -1,6 +1,6 @@
 """`SharedThreads`: what the receivers of a process have one thread for, and not one each.
 
-All that runs there is Penstock's own and waits for no single receiver, so that none holds up its
+All that runs on them is Penstock's own and waits for no single receiver, so that none holds up its
 neighbours: what calls an author's code, or waits for a receiver's queue, has a thread of that one.
 Async sources alone run the author's code on one loop for all.
 """

@@ -66,7 +66,7 @@ class Silence:
         self._ran: dict[int, int] = {}
 
     def look(self) -> tuple[int | None, str] | None:
-        """Return who lets nothing else run, if that is known, and why it is said; None: no one.
+        """Return which stream lets nothing else run, if known, and why it is said; None: none.
 
         Called about once a second. One that was stopped is not silent.
         """

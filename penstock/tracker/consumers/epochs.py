@@ -56,8 +56,8 @@ _MOST_SHOWN = 64
 
 _BLOCKS_PER_MESSAGE = 500
 _AGAIN_S = 1.0
-"""After so long the driver log is asked again that did not take an epoch; so often blocks are
-released; and after so long without an epoch the last one is noted to be where it belongs."""
+"""After this long a driver log that did not take an epoch is asked again; this often blocks are
+released; and after this long without an epoch the last one is noted to be where it belongs."""
 
 _LONGEST_WAIT_S = 60.0
 """For a timer, before the clock is looked at again."""
@@ -232,7 +232,7 @@ class Epochs:
         start, epoch = known
         self._check_fits(epoch)
         if start < epoch.end or epoch.is_open:
-            # Whether all of it is where it belongs no one knows.
+            # No one knows whether all of it is where it belongs.
             self._state = _State.LOGGED
             again = "Continuous stream %s: epoch %d was logged, and is committed once more"
             _log.info(again, self.name, epoch.number)

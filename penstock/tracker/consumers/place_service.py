@@ -1,4 +1,4 @@
-"""`PlaceService`: what the tracker answers to those who read streams by places.
+"""`PlaceService`: what the tracker answers to readers of streams by places.
 
 It has a thread of its own, ``penstock-places``, because an answer may hold many blocks, or wait for
 the driver log, while receivers register.
@@ -104,7 +104,7 @@ class Backlogs:
     def reached(self, stream_id: int, consumer: str, place: int) -> None:
         """Take note that what is before a place counts for a consumer no more.
 
-        It has read that and asks for more, or that was there before it came.
+        It has read that and asks for more, or that was stored before it came.
         """
         if stream_id not in self._bounds:
             return
@@ -119,7 +119,7 @@ class Backlogs:
             return stream_id in self._held
 
     def check(self, stream_id: int | None = None) -> None:
-        """Stop streams that are at their bounds, and let those go on that are not any more.
+        """Stop streams that are at their bounds, and let those go on that no longer are.
 
         Args:
             stream_id: One of them; None: all.
@@ -162,7 +162,7 @@ class Backlogs:
             )
 
     def forget_all_but(self, stream_id: int, consumers: set[str]) -> None:
-        """Forget how far consumers came that are not there any more."""
+        """Forget how far consumers that are gone came."""
         with self._lock:
             known = self._reached.get(stream_id, {})
             for consumer in known.keys() - consumers:
@@ -176,8 +176,8 @@ _BYTES_PER_ANSWER = 1 << 20
 """Approximate size of an answer, well below the limit of a frame."""
 
 _UNCOMMITTED_S = 600.0
-"""After so long without a connection a consumer that has asked for no batch is reported. Whether
-Spark has logged its first batch no one here can know, so it is kept as every other."""
+"""After this long without a connection a consumer that has asked for no batch is reported. No one
+here can know whether Spark has logged its first batch, so it is kept like any other."""
 
 _SEEN_S = 600.0
 """How often the ledger notes that a consumer is connected, even if it commits nothing."""
@@ -195,8 +195,8 @@ class KeptStreamSettings:
     Attributes:
         name: Its name.
         retention: How long its blocks stay that all consumers have passed.
-        consumer_timeout_s: After so long without a commit or a connection a consumer is forgotten;
-            None: never.
+        consumer_timeout_s: After this long without a commit or a connection a consumer is
+            forgotten; None: never.
         schema: The serialised Arrow schema that its receiver declares, or None.
         max_backlog_bytes: With that many unread bytes its receiver waits; None: it does not.
         continuous: What its blocks are given to as they come, if anything is.
@@ -217,7 +217,7 @@ class PlaceService:
     connected.
 
     Attributes:
-        backlogs: Has receivers wait whose streams no one reads quickly enough.
+        backlogs: Has receivers wait whose streams are not read quickly enough.
     """
 
     def __init__(
