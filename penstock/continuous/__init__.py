@@ -34,7 +34,7 @@ Layout:
 - A `StreamingContext` or a `ReceiverHost` asks for it; what both do is in `penstock.host`:
   ``receiver_arguments`` (whether a stream can have it) and ``receivers`` (its start and end).
 - The driver's half is `penstock.tracker`: its ``consumers`` say when an epoch ends, log it, and
-  start the tasks by what starts receivers. The messages are those of `penstock.wire`.
+  start the tasks by what starts receivers. The messages are `penstock.wire`'s.
 
 The life of an epoch. A stream is read by places, and each place belongs to the part (place modulo
 parts) of one task; where the program names a column of keys, each task is sent all blocks, and

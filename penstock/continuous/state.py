@@ -29,8 +29,9 @@ that finds it small enough has it in memory again, and a log behind the table, w
 rows do.
 
 Tables: ``log`` (number, changes); ``state`` (key, pickled value); ``undo``, pickled lists of keys
-and their values in it before the last epoch, or None; ``epoch``, one row: the last epoch's number
-and end, those of the one before, and whose claim it is; and those of `penstock.continuous.timers`.
+and their values in it before the last epoch, or None; ``epoch``, one row: the number and end of the
+last epoch and of the one before, and whose claim it is; and the tables of
+`penstock.continuous.timers`.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class _Turn:
 
     Attributes:
         number: Of the epoch in which it began.
-        keys: Those of the state then.
+        keys: The state's keys at that time.
         left: This many of them, the first ones, have not had their turn.
     """
 

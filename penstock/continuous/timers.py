@@ -29,9 +29,9 @@ What must hold:
   has come by then, the driver ends an epoch of timers alone, at most one in the time of an epoch.
 - *Bounded.* When 100,000 have expired in an epoch, the others wait for the next one.
 
-Tables, beside those of the state: ``timer`` (domain, time, key); ``timer_undo``, those that the
-last epoch changed, and whether they existed before; ``clock``, one row: both times and the sources
-after the last epoch, and after the one before.
+Tables, beside the state's: ``timer`` (domain, time, key); ``timer_undo``, the timers that the last
+epoch changed, and whether they existed before; ``clock``, one row: both times and the sources after
+the last epoch, and after the one before.
 """
 
 from __future__ import annotations

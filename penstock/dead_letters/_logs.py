@@ -36,7 +36,7 @@ class FoundLog(NamedTuple):
 
 
 def program_name(shown: str, identity: str) -> str:
-    """Return the name of a program's folder, among those of others.
+    """Return the name of a program's folder, among others' folders.
 
     Args:
         shown: What people call it.

@@ -1,4 +1,4 @@
-"""Reading dead letters: those of all logs in a folder, one by one or as a DataFrame."""
+"""Reading the dead letters of all logs in a folder, one by one or as a DataFrame."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def letters(
     Args:
         folder: A checkpoint directory or log folder, the folder ``deadLetters`` in it, or that of
             one program below: on this host, or ``hdfs://…``.
-        stream: Only those of this stream.
+        stream: Only this stream's.
         encryption: The key, where logs are encrypted.
         on_damage: Notified of each place that cannot be read; without it, the first one is raised
             once all others of its log have been yielded.

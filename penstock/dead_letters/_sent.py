@@ -8,8 +8,8 @@ What must hold:
 - A letter of a stream's function may be in several logs, as its batch was computed again: what was
   sent is known by its origin, in whichever of them it is found, and also when all of them went and
   the batch is computed once more: for as long as letters are kept (`DeadLetterPlace.max_age_s`).
-- The log, ``sent-<stream>``, is beside those of the letters and has one writer, the receiver of
-  the stream, only while it sends.
+- The log, ``sent-<stream>``, is beside the letters' logs and has one writer, the receiver of the
+  stream, only while it sends.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class PIDRateEstimator(RateEstimator):
 
     The error is the rate minus the speed at which the batch was processed; its integral is what the
     batch had to wait for, seen as records that came too early; its derivative is its change per
-    second since the last batch. The results equal those of Spark's class to the last bit, so each
-    step is in the order and the precision of the original.
+    second since the last batch. The results equal Spark's to the last bit, so each step is in the
+    order and the precision of the original.
 
     The first batch only shows its speed. A batch without records, without a processing time or not
     later than the one before shows nothing.

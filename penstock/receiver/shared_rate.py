@@ -87,7 +87,7 @@ class RedisTokenBuckets(RedisStorage):
     asked for in the last minute holds. Needs Redis 5 or later, or Valkey. What the client raises
     (`failures`) goes to the caller.
 
-    Args: those of `limits.storage.RedisStorage`.
+    Args: as of `limits.storage.RedisStorage`.
     """
 
     @property

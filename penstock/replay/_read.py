@@ -89,7 +89,7 @@ def read_rdd(
 ) -> RDD[Any]:
     """Return what a stream's receivers stored as an RDD of the records that batches had.
 
-    Arguments and errors are those of `read`; records of any kind are read.
+    Arguments and errors are as for `read`; records of any kind are read.
     """
     window, segments = find(folder, stream, start, end, encryption)
     slices = spark.sparkContext.parallelize(list(segments), max(1, len(segments)))

@@ -51,8 +51,8 @@ def trusting(
     """Return a client's context, or a server's.
 
     Args:
-        authorities: A file with the certificates that it trusts; None: those of the host, and a
-            server asks for none.
+        authorities: A file with the certificates that it trusts; None: the host's, and a server
+            asks for none.
         certificate: A file with its own certificate; None for none.
         key: A file with its key; None: that is in the same one.
         of: Whom it trusts: servers or clients.

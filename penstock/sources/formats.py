@@ -475,7 +475,7 @@ class ProtobufFormat(ValueFormat):
     """Messages of Protocol Buffers, each a value of its own.
 
     Fields that say whether they are set are null where they are not. An enumeration's values are
-    their names, times and durations those of Arrow. Bytes of another message, or some that were cut
+    their names, times and durations are Arrow's. Bytes of another message, or some that were cut
     between two fields, may be read without an error: protobuf says neither type nor length.
 
     Args:

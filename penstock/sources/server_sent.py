@@ -72,7 +72,7 @@ class ServerSentEventsReceiver(LoopReceiver):
         silence: Seconds without a byte, a comment's included, after which the server is asked
             again; None: it may be silent for ever.
         authorities: The file of the authorities that sign the server's certificate (PEM), on the
-            executor's host; None for those of the host.
+            executor's host; None for the host's.
         storageLevel: Which copies of a block must exist.
 
     Raises:

@@ -75,7 +75,7 @@ class WebSocketReceiver(LoopReceiver):
         maxMessage: Bytes of the largest message, also when it was compressed.
         pingTimeout: Seconds between pings, and in which each must be answered.
         authorities: The file of the authorities that sign the server's certificate (PEM), on the
-            executor's host; None for those of the host.
+            executor's host; None for the host's.
         storageLevel: Which copies of a block must exist.
 
     Raises:

@@ -52,7 +52,7 @@ queries have passed and the retention does not keep is released.
 A batch read asks for the same blocks when its first job is planned, keeps none, and commits
 nothing.
 
-Threads of the host, beside those of the tracker: ``penstock-retention``.
+Threads of the host, beside the tracker's: ``penstock-retention``.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _TOO_LATE = "Python worker failed to connect back"
 _TRIES = 6
 _PAUSE_S = 10.0
 """At most this long before the first of them, and longer each time: processes that came too late
-begin all the same, and those of several queries would keep each other from it."""
+begin all the same, and several queries' would keep each other from it."""
 
 _STOP_S = 30.0
 _LOOK_S = 0.1
@@ -34,12 +34,6 @@ _log = logging.getLogger("penstock.sql")
 
 
 class _Query:
-    """One of them.
-
-    Args:
-        given: What the program gave.
-    """
-
     def __init__(self, given: DataStreamWriter | StreamingQuery) -> None:
         self._writer = given if isinstance(given, DataStreamWriter) else None
         self._query = None if isinstance(given, DataStreamWriter) else given

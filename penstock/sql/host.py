@@ -324,7 +324,7 @@ class ReceiverHost:
             IllegalStateError: It was started or stopped before, or is stopped meanwhile; another
                 host is active, or has not been stopped to its end; or it has no stream.
             NotEnoughCoresError: The receivers and continuous functions would hold every core, with
-                those of a `StreamingContext` that runs beside them.
+                those that a `StreamingContext` beside them has.
             SettingError: A setting is not accepted, or a receiver's storage level keeps records
                 in memory alone, where they would have to be kept for queries.
             ExecutorPythonError: The executors' Python cannot run the receivers.

@@ -60,7 +60,7 @@ makes the batches again that were not complete, then those of the downtime.
 
 Threads, all daemons and named ``penstock-…``: ``batch-timer``, ``job-generator``, ``job-<n>``
 (`spark.streaming.concurrentJobs` of them), ``listener-bus``, ``checkpoint-writer``,
-``executor-allocation``, and those of the tracker.
+``executor-allocation``, and the tracker's.
 """
 
 from typing import TYPE_CHECKING

@@ -113,7 +113,7 @@ def make_checkpointing(
         parts: What its streams were made with.
         upgraded: The last checkpoint of another version.
         is_first: Whether none was found before the streams were made.
-        take_up: Lets the program's states go on from those of that one; returns whether it resumes.
+        take_up: Lets the program's states go on from that one's; returns whether it resumes.
 
     Raises:
         UnpicklableFunctionError: A function of the program cannot be written to a checkpoint.

@@ -241,7 +241,6 @@ def _fill(folder: str) -> None:
 
 
 def _free(folder: str) -> None:
-    """End that."""
     with _lock:
         _full.discard(folder)
 

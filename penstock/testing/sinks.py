@@ -82,8 +82,8 @@ def sink_crash_test(
     """Kill a sink again and again, and compare what it has with what it was given.
 
     It is pickled into a process for each attempt, as into a task. Beside the kills, commits of
-    attempts that were given up come late, and once all epochs start over from 0, as those of
-    another ledger do.
+    attempts that were given up come late, and once all epochs start over from 0, as another
+    ledger's do.
 
     Args:
         sink: The sink, whose target has nothing yet.

@@ -30,7 +30,7 @@ DRIVER_ID = "driver"
 """Spark's name for the driver's own block manager, and for the one executor of a local master."""
 
 _WILDCARDS = ("0.0.0.0", "::")
-"""What a server listens at for all addresses of its host; the second also for those of IPv4."""
+"""What a server listens at for all addresses of its host; the second also for IPv4's."""
 
 _WAKE_TASKS = 50
 _WAKE_REDUCERS = 20

@@ -109,7 +109,7 @@ class StreamsDoNotFitError(LedgerError):
         folder: The driver log's folder.
         left: Names of these streams; ``stream <number>`` for one without a name.
         new: Names of the program's streams that the ledger does not know.
-        are_kept: Whether they are those of a `ReceiverHost`.
+        are_kept: Whether they are a `ReceiverHost`'s.
     """
 
     def __init__(

@@ -595,7 +595,6 @@ class ReceiverTracker:
         return stream_id in self._slotted
 
     def _make_slots(self) -> dict[int, ReceiverSlot]:
-        """Make the slots that several receivers share."""
         streams, per_slot = list(self._receiver_objects), self._settings.receivers_per_slot
         shares = [share_of(found, per_slot) for found in self._receiver_objects.values()]
         is_one_host = self._cluster.is_local
@@ -801,9 +800,9 @@ class ReceiverTracker:
     ) -> int:
         """Give a receiver other rates, also when it is started again (Spark's ``sendRateUpdate``).
 
-        None is no limit. The receiver holds the lower of the rate of records and those of the
-        settings; one that is paused lets nothing pass until it is given rates again. So does one
-        that had paused itself, once a pause of the driver takes that over.
+        None is no limit. The receiver holds the lower of the rate of records and the settings'
+        rates; one that is paused lets nothing pass until it is given rates again. So does one that
+        had paused itself, once a pause of the driver takes that over.
 
         Returns:
             The version of the rates; the receiver's reports say which one it has in force.

@@ -67,7 +67,7 @@ class Owner(msgspec.Struct, frozen=True):
     pid: int
     started: str
     is_marked: bool = False
-    """Whether it has a `Mark`; those of older releases have none."""
+    """Whether it has a `Mark`; older releases' have none."""
 
     @classmethod
     def this_process(cls, name: str) -> Owner:

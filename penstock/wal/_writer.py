@@ -575,7 +575,6 @@ class LogWriter:
         self._chain.finish(committed=self._committed)
 
     def _sync_segment(self) -> None:
-        """Force the open segment."""
         segment = self._chain.open
         if segment is None:
             return

@@ -71,7 +71,7 @@ def listen_in_range(host: str, port: int, max_retries: int) -> tuple[socket.sock
 
     A name may stand for several addresses, of IPv4 and of IPv6. There is a socket for each of
     them, and all have the same port: others learn only one. ``::`` stands for all addresses of the
-    host, also those of IPv4, as it does for Spark's own servers.
+    host, also of IPv4, as it does for Spark's own servers.
 
     Args:
         host: The address or name to listen at.

@@ -1,8 +1,8 @@
 """The messages of the control protocol, as frozen `msgspec` types.
 
 They are the messages of Spark's `ReceiverTracker` and `ReceiverSupervisor`
-(`ReceiverTracker.scala`, `ReceiverMessage.scala`), under the same names, and those of the block
-servers. Each travels as MessagePack inside one frame. An *ask* is answered by exactly one reply
+(`ReceiverTracker.scala`, `ReceiverMessage.scala`), under the same names, and the block servers'
+messages. Each travels as MessagePack inside one frame. An *ask* is answered by exactly one reply
 with the same `id`; a *send* is not answered.
 
 `AddBlock` may be asked again after a lost answer: the tracker takes a block id once (I2).
@@ -179,7 +179,7 @@ class BlockTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class PipeReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What the threads of an attempt have waited for since it began, and what is on its way.
 
-    Seconds are those of all threads together; a wait that goes on is counted up to now.
+    Seconds are summed over all threads; a wait that goes on is counted up to now.
     """
 
     rate_s: float = 0.0

@@ -75,8 +75,8 @@ _PROPERTY = re.compile(r"\s*([^\s=:#!]+)\s*[=:\s]\s*(.*?)\s*")
 def settings_to_start_with(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return the settings with which Spark starts in a Python program, for use before it has.
 
-    Those of its file of defaults, and those of ``PYSPARK_SUBMIT_ARGS``, which win. What Spark does
-    not accept is none: it says so when it starts.
+    From its file of defaults, and from ``PYSPARK_SUBMIT_ARGS``, which wins. What Spark does not
+    accept is none: it says so when it starts.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-c", "--conf", action="append", default=[])

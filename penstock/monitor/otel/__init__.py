@@ -20,10 +20,10 @@ Layout
                and the figures, as OpenTelemetry has them
 =============  ==================================================================================
 
-The packages of OpenTelemetry are those of the extra ``penstock[otel]``. Its environment variables
-say what they say everywhere: where the collector is, headers, certificates, how often, the
-program's name. Its periodic reader is not used: it sends what instruments recorded, and here the
-model has the figures already, histograms included.
+OpenTelemetry's packages come with the extra ``penstock[otel]``. Its environment variables say what
+they say everywhere: where the collector is, headers, certificates, how often, the program's name.
+Its periodic reader is not used: it sends what instruments recorded, and here the model has the
+figures already, histograms included.
 """
 
 from __future__ import annotations

@@ -308,8 +308,6 @@ class _Bounded(io.RawIOBase):
 
 
 class _Exchange(http.server.BaseHTTPRequestHandler):
-    """One request and its answer."""
-
     server: _Server
     protocol_version = "HTTP/1.1"
     server_version = "Penstock"

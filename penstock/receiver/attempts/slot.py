@@ -375,7 +375,7 @@ class _SlotProcess:
         while not self._over.wait(LOOK_S):
             self._board.show_look()
             if self._lost is not None:
-                # Its receivers are to start again, also if those of other processes go on.
+                # Its receivers are to start again, also if other processes' go on.
                 self._end_all(self._lost)
             if os.getppid() != self._keeper:
                 return

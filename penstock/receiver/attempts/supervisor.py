@@ -716,7 +716,6 @@ class ReceiverSupervisor:
         self._help("letters", send, lambda error: report(0, error=described(error)))
 
     def _release(self, message: CleanupOldBlocks) -> None:
-        """Free what the driver has released."""
         try:
             if self._storage is not None:
                 self._storage.release(message.block_ids, message.segments)

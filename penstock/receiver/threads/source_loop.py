@@ -62,7 +62,7 @@ _all_tasks = asyncio.all_tasks
 
 
 def _own_tasks(loop: asyncio.AbstractEventLoop | None = None) -> set[asyncio.Task[Any]]:
-    """As `asyncio.all_tasks`; on the loop of all sources only those of the source that asks."""
+    """As `asyncio.all_tasks`; on the loop of all sources only the asking source's."""
     tasks, source = _all_tasks(loop), _source.get()
     is_shared = isinstance(loop or asyncio.get_running_loop(), _Loop)
     return source.among(tasks) if is_shared and source is not None else tasks

@@ -66,7 +66,7 @@ class AmqpReceiver(ClientReceiver):
         username: The user's name.
         password: The password.
         ca_file: Certificates that the server's is checked against, in PEM, a path on the executor's
-            host; None: those of the host.
+            host; None: the host's.
         certificate_file: This client's certificate and key, in PEM; None for none.
         prefetch: How many messages are taken that are not acknowledged, 5,000 at most.
         heartbeat_s: Seconds without a sign of life after which a connection is given up.

@@ -106,8 +106,6 @@ def read_chunks(reading: Reading, wanted: OffsetRange) -> Iterator[Chunk]:
 
 
 class _Range:
-    """One range while it is read."""
-
     def __init__(self, reading: Reading, wanted: OffsetRange, consumer: TaskConsumer) -> None:
         self._reading = reading
         self._wanted = wanted

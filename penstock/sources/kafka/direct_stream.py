@@ -410,7 +410,6 @@ class DirectKafkaInputDStream(DirectInputDStream):
     # -- commits ---------------------------------------------------------------------------------
 
     def _forget_commits(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget commits of topics that are gone."""
         with self.graph.lock:
             for each in partitions:
                 if self._commits.pop(each, None) is not None:

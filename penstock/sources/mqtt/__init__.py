@@ -76,7 +76,7 @@ class MqttReceiver(ClientReceiver):
         username: The user's name, or None.
         password: The password, or None.
         ca_file: Certificates that the broker's is checked against, in PEM, a path on the executor's
-            host; None: those of the host.
+            host; None: the host's.
         certificate_file: This client's certificate and key, in PEM; None for none.
         keep_alive_s: Seconds after which a silent connection is looked after, and given up.
         max_unacknowledged: How many messages are taken that are not durable yet.

@@ -158,7 +158,7 @@ def read_partition(
 
     Raises:
         SourceError: No host has one of them, where that is an error.
-        SourceError: Its columns are not those of the query.
+        SourceError: Its columns are not the query's.
     """
     access = replace(access, servers=partition.servers)
     wanted = to_arrow_schema(schema)

@@ -55,8 +55,8 @@ _ENVIRONMENT = {
 
 Spark's map is not made for several threads: queries that start together and add a name to it can
 leave it broken, and then each of their tasks fails with a `java.io.OptionalDataException` until the
-driver ends. To set a name that is already in it is safe. The values are those of Spark's defaults;
-a process that is started gets its own first.
+driver ends. To set a name that is already in it is safe. The values are Spark's defaults; a process
+that is started gets its own first.
 """
 
 _environment_lock = threading.Lock()
@@ -103,7 +103,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        """Return the columns of the stream, with those of its metadata that are wanted.
+        """Return the columns of the stream, with the metadata columns that are wanted.
 
         Raises:
             SourceOptionError: An option is not accepted.
@@ -383,7 +383,7 @@ def _folder_locked(path: str) -> Iterator[None]:
 
 # `StreamsReader`: several streams as one source, each read by places.
 #
-# An offset is ``{"v", "streams": {name: offset}}`` with those of `PlaceReader`. So each stream has
+# An offset is ``{"v", "streams": {name: offset}}`` of a `PlaceReader`'s offsets. So each stream has
 # a consumer of its own, and what holds for one stream holds for each. A stream that was added to
 # the query's option begins as in a new query. The blocks of all are packed together, stream by
 # stream: how many partitions a batch has depends on its bytes, not on how many receivers there are.

@@ -1,10 +1,10 @@
 """Pickling a graph, and making it again.
 
-Functions of a program may refer to its `SparkContext`, `StreamingContext` or `SparkSession`: in
-the recovered program they get those of that program. Broadcast variables are made again with their
-values, accumulators with the values that they had. What belongs to a driver that will be gone
-(RDDs, DataFrames, objects of the JVM) is refused, because it would be of no use then. The key that
-things on disk are encrypted with is left out, and given again.
+Functions of a program may refer to its `SparkContext`, `StreamingContext` or `SparkSession`: in the
+recovered program they get that program's. Broadcast variables are made again with their values,
+accumulators with the values that they had. What belongs to a driver that will be gone (RDDs,
+DataFrames, objects of the JVM) is refused, because it would be of no use then. The key that things
+on disk are encrypted with is left out, and given again.
 """
 
 from __future__ import annotations

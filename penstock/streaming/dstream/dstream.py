@@ -73,9 +73,9 @@ class DStream(PairOperations[T_co], _SparkDStream[T_co]):
     `foreachBatch`, `pprint`, `saveAsTextFiles`) asks for it and the context has started.
 
     Functions of records run in Spark's executors. Functions of RDDs (`transform`, `foreachRDD`)
-    run in the driver: those of `transform` while a batch is made, those of output operations in
-    the scheduler's threads. Consecutive `map`, `flatMap`, `filter`, `mapValues`,
-    `mapPartitions` and their like become one function per partition.
+    run in the driver: of `transform` while a batch is made, of output operations in the scheduler's
+    threads. Consecutive `map`, `flatMap`, `filter`, `mapValues`, `mapPartitions` and their like
+    become one function per partition.
 
     A window of `windowDuration` seconds that ends at a batch time covers the batches after its
     beginning up to and including that one; one comes every `slideDuration` seconds (default: the

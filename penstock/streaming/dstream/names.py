@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class _Nameable(Protocol):
-    """A node of the graph that may be named."""
-
     is_named: bool
 
     @property

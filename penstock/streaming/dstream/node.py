@@ -63,7 +63,7 @@ class DStreamNode(ABC):
     """Whether its RDDs' lineage grows with each batch, so that it must be cut by checkpoints."""
 
     transient: ClassVar[tuple[str, ...]] = ("generated", "_without", "_asked_of_parents")
-    """Attributes that are no part of a checkpoint; those of base classes need not be repeated."""
+    """Attributes that are no part of a checkpoint; base classes' need not be repeated."""
 
     given_rdds: ClassVar[tuple[str, ...]] = ()
     """Attributes that may hold an RDD of the program, or a list; it is saved for checkpoints."""
@@ -123,7 +123,7 @@ class DStreamNode(ABC):
 
     @property
     def is_materialised(self) -> bool:
-        """Whether its RDDs are kept, so that they must not be fused into those of other nodes."""
+        """Whether its RDDs are kept, so that they must not be fused into other nodes' RDDs."""
         return self.storage_level is not None or self.checkpoint_ms is not None
 
     # -- the graph's start -------------------------------------------------------------------

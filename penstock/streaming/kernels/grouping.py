@@ -74,7 +74,7 @@ def join(
 
     Args:
         left: Pairs.
-        right: Pairs; those of a partition are held in memory.
+        right: Pairs; a partition's are held in memory.
         partitions: Of the result.
         keeps_left: Whether the result has a key that only `left` has, with None.
         keeps_right: Whether the result has a key that only `right` has, with None.

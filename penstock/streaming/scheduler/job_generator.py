@@ -10,8 +10,8 @@ One thread does two kinds of work, so nothing of the graph happens twice at a ti
 With a checkpoint directory the graph and the progress are written after both. Blocks then go only
 once a checkpoint that does not need them is on the disk.
 
-After a recovery the batches that were not complete come first, then those of the time since. Of
-these, one that has no records is passed over where nothing needs it.
+After a recovery the batches that were not complete come first, then the batches since. Of these,
+one that has no records is passed over where nothing needs it.
 
 No batch is made before its time has come (I14), and while too many wait none is made at all: the
 times that come meanwhile are remembered, and clearing goes on.

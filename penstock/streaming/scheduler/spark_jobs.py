@@ -105,7 +105,7 @@ class SparkJobScope:
             return f"its JVM does not answer ({type(error).__name__}: {error})"
 
     def _template(self, job: Job) -> Any:
-        """Return the properties of an output operation's jobs, but for those of the batch."""
+        """Return the properties of an output operation's jobs, without the batch's."""
         found = self._templates.get(job.output_op_id)
         if found is None:
             found = self._properties.clone()

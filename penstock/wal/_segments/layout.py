@@ -160,8 +160,8 @@ class Trailer:
 def segment_owner(log_id: bytes, number: int) -> bytes:
     """Return the 16 bytes that the records of one segment carry, and no others.
 
-    They distinguish a record from remains of other logs, and in a recycled file from those of the
-    segment that it was before.
+    They tell a record from remains of other logs and, in a recycled file, of the segment that it
+    was.
     """
     return log_id + number.to_bytes(16 - LOG_ID_SIZE, "little")
 

@@ -262,7 +262,6 @@ class FileInputDStream(InputDStream):
             _log.warning("Files %s%s %s", named, more, what)
 
     def _listed(self) -> Iterator[_ListedFile]:
-        """Yield each file of the folders."""
         if is_on_hdfs(self._directory):
             yield from self._listed_on_hdfs()
             return

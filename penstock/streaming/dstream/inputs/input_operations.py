@@ -273,7 +273,7 @@ class RateOperations(ABC):
     def rates(self) -> dict[int, StreamRate]:
         """Return the rates of receivers and direct streams as they are now, by stream number.
 
-        The numbers are those of the listener events.
+        The numbers are the same as in listener events.
         """
         return self._rates.rates()
 

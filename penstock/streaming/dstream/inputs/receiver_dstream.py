@@ -52,7 +52,7 @@ class RatedDStream(DStream[T_co]):
 
         Args:
             rate: Such as ``"50000/second"`` or ``"600000 per minute"``; a number counts records per
-                second. None clears the limit that was set here, not those of others.
+                second. None clears the limit that was set here, not others' limits.
 
         Raises:
             ValueError: It is not one rate above 0.
