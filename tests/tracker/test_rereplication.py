@@ -453,6 +453,7 @@ def test_what_was_stored_when_there_was_no_other_host_gets_its_copy(case: Case) 
     # Stored just then, before the receiver has found it.
     case.wait(1)
     assert case.make(A) == [alone.block_id]
+    case.wait(1)
     case.add(late := msgspec.structs.replace(alone, block_id=f"input-0-{case.first + 1}"))
     case.wait(60)
     assert case.make(A) == [late.block_id]
@@ -726,8 +727,9 @@ def test_a_host_that_will_go_has_its_blocks_copied_before_it_does(kept: Case) ->
     kept.wait(600)
     kept.replica_hosts.leaving = frozenset({B})
     # No new copies for it, if there is another.
-    asked = FindReplicaHost(0, kept.attempt, A, ())
-    assert kept.replica_hosts.find(asked).host == C
+    for number in range(4):
+        asked = FindReplicaHost(0, attempt_name(number), A, ())
+        assert kept.replica_hosts.find(asked).host == C
     assert kept.replica_hosts.find(msgspec.structs.replace(asked, silent=(C,))).host == B
     kept.wait(1)
     assert [*kept.make(A), *kept.make(B)] == [one.block_id]
@@ -736,6 +738,17 @@ def test_a_host_that_will_go_has_its_blocks_copied_before_it_does(kept: Case) ->
     kept.down(B)
     kept.wait(LEASE_S)
     assert kept.asks(A) == kept.asks(C) == []
+
+
+def test_nothing_is_copied_to_a_host_that_will_go(kept: Case) -> None:
+    kept.up(A, B, C)
+    kept.add(copied(kept.attempt, kept.first))
+    kept.replica_hosts.leaving = frozenset({B, C})
+    kept.wait(600)
+    assert kept.asks(A) == kept.asks(B) == []
+    kept.replica_hosts.leaving = frozenset({B})
+    kept.wait(1)
+    assert len([*kept.make(A), *kept.make(B)]) == 1
 
 
 # -- with a tracker ----------------------------------------------------------------------------
@@ -881,24 +894,35 @@ def test_a_month_on_hosts_that_come_and_go_leaves_no_more_than_a_day(case: Case)
         case.down(host)
         case.wait(1800)
         attempts = [lasting.replicas, lasting.replica_hosts, state.attempts]
-        sizes.append(sum(map(len, [case.servers._hosts, case.copies._away, *attempts])))
+        hosts = [case.servers._hosts, case.servers._ever, case.copies._away]
+        sizes.append(sum(map(len, [*hosts, *attempts])))
     assert max(sizes[72:]) <= max(sizes[:72]) < 150
 
 
 def test_ended_attempts_of_a_host_that_is_gone_are_forgotten_after_a_day(case: Case) -> None:
+    # Of a host that had no server in this run, it is not known when it went.
+    case.wait(48 * 3600)
     case.up(A, B)
+    on_b = attempt_name(99)
+    case.ledger.register_attempt(1, on_b, B)
+    case.ledger.end_attempt(on_b)
+    case.servers.release_memory("before", on_b)
+    case.wait(23 * 3600)
+    case.up("before")
+    assert case.peers["before"].take(ReleaseBlocks) == [ReleaseBlocks((), (), (on_b,))]
     case.add(copied(case.attempt, case.first))
     case.ledger.end_attempt(case.attempt)
     case.down(A)
     case.ledger.allocate_blocks_to_batch(1000)
-    (release,) = case.ledger.cleanup_old_batches(2000)
+    release, other = case.ledger.cleanup_old_batches(2000)
     assert release.whole
+    assert other.whole
     assert not case.servers.release(A, [case.attempt], [(f"/log/0-{case.attempt}", 1)])
     case.wait(23 * 3600)
-    assert case.ledger.attempts == (case.attempt,)
+    assert case.ledger.attempts == (case.attempt, on_b)
     # Until then it is told when it comes back.
     case.wait(3600)
-    assert case.ledger.attempts == ()
+    assert case.ledger.attempts == (on_b,)
     case.up(A)
     assert case.peers[A].take(ReleaseBlocks) == []
 
