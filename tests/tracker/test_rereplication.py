@@ -145,6 +145,8 @@ class Case:
         made = []
         while asks := self.asks(host):
             for ask in asks:
+                has = {one.block_id: one.hosts for one in self.blocks()}
+                assert not [one for one in ask.blocks if ask.host in has[one.block_id]]
                 made += [one.block_id for one in ask.blocks]
                 self.copies.copied(BlocksCopied(ask.request, made_on(ask)))
         return made
@@ -464,13 +466,85 @@ def test_a_level_for_three_copies_has_three_again(tmp_path: Path) -> None:
     case = Case(tmp_path, level=3)
     attempt, number = case.register()
     case.up(A, B, C, D)
-    one = copied(attempt, number)
-    case.add(msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, attempt, 1))))
+    for n in range(2):
+        one = copied(attempt, number)
+        case.add(msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, attempt, 1))))
+        if not n:
+            case.ledger.end_attempt(attempt)
+            attempt, number = case.register()
     case.down(C)
     case.wait(LEASE_S)
-    assert case.make(A) + case.make(B) == [one.block_id]
-    assert case.places() == [(A, B, D)]
+    assert len(case.make(A) + case.make(B)) == 2
+    assert case.places() == [(A, B, D)] * 2
     case.ledger.close()
+
+
+def test_blocks_that_lack_different_hosts_are_not_asked_for_together(tmp_path: Path) -> None:
+    case = Case(tmp_path, level=3)
+    attempt, number = case.register()
+    case.add(*(copied(attempt, number + n, (B, C)[n % 2]) for n in range(8)))
+    case.up(A, B, C, D)
+    case.wait(1)
+    for _ in range(10):
+        for host in (A, B, C):
+            case.make(host)
+        case.wait(1)
+    assert {len(set(hosts)) for hosts in case.places()} == {3}
+    case.ledger.close()
+
+
+def test_where_there_is_no_host_for_it_that_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = Case(tmp_path, level=3)
+    attempt, number = case.register()
+    case.up(A, B)
+    case.add(copied(attempt, number))
+    for _ in range(20):
+        case.wait(60)
+    said = "blocks stay on fewer hosts than asked for: no other host takes copies"
+    assert caplog.messages == [said]
+    case.ledger.close()
+
+
+def test_a_segment_stays_while_more_copies_may_come_into_it(case: Case) -> None:
+    case.up(A, B, C)
+    blocks = [copied(case.attempt, case.first + n) for n in range(70)]
+    case.add(*blocks[:64])
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.add(*blocks[64:])
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    (ask,) = case.asks(A)
+    # Nor is more asked for when another host comes just then.
+    case.up(D)
+    case.wait(1)
+    assert case.asks(A) == []
+    # Its first blocks are released before the last are known to be there.
+    on_c = (C, f"/log/0-{case.attempt}-{C}", 9)
+    releases = case.ledger.cleanup_old_batches(2000)
+    assert on_c not in [place for one in releases for place in one.replicas]
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    case.ledger.allocate_blocks_to_batch(2000)
+    releases = case.ledger.cleanup_old_batches(3000)
+    assert on_c in [place for one in releases for place in one.replicas]
+
+
+def test_a_copy_of_an_attempt_that_was_let_go_meanwhile_is_released(case: Case) -> None:
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first))
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.ledger.end_attempt(case.attempt)
+    case.ledger.allocate_blocks_to_batch(1000)
+    (release,) = case.ledger.cleanup_old_batches(2000)
+    assert release.whole
+    case.ledger.forget_attempts([case.attempt])
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert case.peers[C].take(ReleaseBlocks) == [ReleaseBlocks((case.attempt,), ())]
 
 
 def test_a_block_that_is_nowhere_any_more_is_given_up(
@@ -770,6 +844,10 @@ def test_the_tracker_has_copies_made_again(tmp_path: Path) -> None:
         one = copied(attempt.launch.attempt, attempt.first)
         attempt.add(one)
         servers[B].close()
+        assert isinstance(servers[A].next_message(), CopyBlocks)
+        # It is killed before it has answered; the next one is asked again.
+        servers[A].close()
+        servers[A] = server_of(attempt, A, 4712)
         ask = servers[A].next_message()
         assert isinstance(ask, CopyBlocks)
         client = servers[A].client
