@@ -1,4 +1,4 @@
-"""A room's door behind which a module is imported when somebody asks for what it has."""
+"""A room's door behind which a module is imported when what it has is asked for."""
 
 from __future__ import annotations
 

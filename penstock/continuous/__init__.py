@@ -14,7 +14,7 @@ What must hold:
   sink what it returned in the same.
 - *No one waits for a sink but the sink.* While an epoch is prepared, logged and committed, the next
   one fills.
-- *Time is in the log*, too: what expires in an epoch, and what is late, is the same whenever the
+- *Time is also in the log*: what expires in an epoch, and what is late, is the same whenever the
   epoch is computed again (`penstock.continuous.timers`).
 - *One reader among others.* On a `ReceiverHost` a stream may also have queries. The consumer
   ``continuous`` is in the ledger before the first block is, so that what others have passed stays

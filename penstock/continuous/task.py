@@ -104,7 +104,7 @@ class ContinuousLaunch:
         access: What reaching a block needs, and the driver.
         timeout_s: How long one call of the function or sink may take.
         ask_timeout_s: How long the driver's answer is waited for.
-        give_up_after_s: After so long without the driver the task ends.
+        give_up_after_s: After this long without the driver the task ends.
         max_frame_bytes: The largest frame.
         executor_hosts: Executor id to host, as the driver knows them.
         letters: Where records go for which the function raises; None: they fail the attempt.

@@ -1,9 +1,9 @@
 """The file by which commands find a running program, and prove the right to act on it.
 
 It is in a folder of the user's own (``$XDG_RUNTIME_DIR/penstock``, or ``/tmp/penstock-<uid>``),
-which no one else may enter, and has mode 0600: anyone who can read it may act. It is there while
-the program runs; that of a killed program, or one that it had not finished, is removed by anyone
-who looks or starts next. The last one to end removes the folder.
+which no one else may enter, and has mode 0600: anyone who can read it may act. It exists while the
+program runs; that of a killed program, or one that it had not finished, is removed by anyone who
+looks or starts next. The last one to end removes the folder.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _LONGEST_S = 30.0
 _CONNECT_S = 10.0
 _SHOWN = 300
 _ERRORS = 300
-"""The statuses from there on are errors."""
+"""The statuses from this one on are errors."""
 
 _ALWAYS = {
     "AssumeRole": "Credentials",

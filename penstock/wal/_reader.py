@@ -207,7 +207,7 @@ class LogReader:
         """Yield the records of one segment; as `records` otherwise.
 
         Raises:
-            FileNotFoundError: It was not there when the log was opened.
+            FileNotFoundError: It did not exist when the log was opened.
             FileNotFoundError: It was released since.
             CorruptRecordError: A committed record in it is not readable.
             EncryptionMismatchError: See `open`.

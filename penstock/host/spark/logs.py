@@ -41,7 +41,7 @@ def end_progress_bar(spark_context: SparkContext) -> None:
 
 
 def has_large_stacks(spark_context: SparkContext) -> bool:
-    """Whether somebody chose how large the stacks of the JVM's threads are, or no one can say."""
+    """Whether the size of the stacks of the JVM's threads was chosen, or no one can say."""
     jvm: Any = spark_context._jvm
     try:
         runtime = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()

@@ -4,7 +4,7 @@ What must hold
 --------------
 
 * **Streams**: see `_stream`.
-* **Lists.** Each element is moved to a list of this stream, and removed from there when it is
+* **Lists.** Each element is moved to a list of this stream, and removed from that when it is
   durable, together with a count; the position has the count of those stored. So what a kill left in
   it is known to be stored, or not.
 * **Channels.** What is published while there is no connection is lost.
@@ -77,7 +77,7 @@ class _Position(TypedDict):
 class RedisListReceiver(RedisReceiver):
     """Takes the elements of a list of Redis or Valkey, and removes them when they are durable.
 
-    Each element is moved to a list of its own, `processing`, and removed from there when it is
+    Each element is moved to a list of its own, `processing`, and removed from that when it is
     durable; the key ``<processing>:removed`` counts them. So each is stored once, also after a
     kill, as long as the server keeps what it has confirmed. It is weaker than a stream all the
     same: what is in the list of a receiver that never comes back waits in it, and no other one

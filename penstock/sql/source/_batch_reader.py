@@ -80,7 +80,7 @@ class BatchReader(ReadsInTasks, DataSourceReader):
         """Return the blocks that are wanted, packed.
 
         Raises:
-            SourceOptionError: A place is not there yet, or the end is before the beginning.
+            SourceOptionError: A place does not exist yet, or the end is before the beginning.
             PlacesReleasedError: Some of them were released, and that is an error.
         """
         client = self._connect()

@@ -49,7 +49,7 @@ class WriteLimit:
             self.now_s = max(self.now_s, min(2 * limit_s, _LONGEST_LIMIT_S))
 
     def kept(self, took_s: float) -> None:
-        """Take note of a write that took so long."""
+        """Take note of how long a write took."""
         if self.now_s > _FIRST_LIMIT_S and took_s < self.now_s / 4:
             with self._lock:
                 self.now_s = max(self.now_s / 2, _FIRST_LIMIT_S)
