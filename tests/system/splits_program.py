@@ -162,14 +162,16 @@ def main() -> None:
     threading.Thread(target=end_with, args=(ssc,), daemon=True).start()
     stream = ssc.splitStream(NAME)
     print("started", flush=True)
+    most = 0
     for line in sys.stdin:
         command, _, number = line.strip().rpartition(" ")
         if command:
             executors = SparkExecutors(ssc.sparkContext, True)
             if found := sorted(executors.executor_ids()):
                 executors.remove(found[int(number) % len(found)])
-                # Spark starts another one in its place.
-                executors.request_total(len(found))
+                # Spark starts another one in its place; one that is about to come is not found.
+                most = max(most, len(found))
+                executors.request_total(most)
         else:
             stream.scale(int(number))
         print("scaled", flush=True)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -99,6 +99,14 @@ class Program:
                 found[split].append((int(number), start))
         return found
 
+    def await_all(self) -> None:
+        await_that(
+            "all records",
+            lambda: sum(map(len, self.seen().values())) >= SPLITS * self.last,
+            WAIT_S,
+            lambda: str({split: len(found) for split, found in self.seen().items()}),
+        )
+
     def violations(self) -> str:
         path = self.folder / "violations"
         return path.read_text() if path.exists() else ""
@@ -163,13 +171,77 @@ def test_kills_and_scales_lose_and_double_nothing_and_no_split_is_in_two_places(
                 running.kill_one(running.receivers, chance)
             else:
                 running.kill_one(running.executors, chance)
-        total = SPLITS * running.last
-        await_that(
-            "all records",
-            lambda: sum(map(len, running.seen().values())) >= total,
-            WAIT_S,
-            lambda: str({split: len(found) for split, found in running.seen().items()}),
-        )
+        running.await_all()
+        running.stop()
+        check(running)
+
+
+ALLOCATION = {
+    "spark.streaming.dynamicAllocation.enabled": "true",
+    "spark.streaming.dynamicAllocation.scalingInterval": "1s",
+    # So close that it does both.
+    "spark.streaming.dynamicAllocation.scalingUpRatio": "0.5",
+    "spark.streaming.dynamicAllocation.scalingDownRatio": "0.45",
+    "spark.streaming.dynamicAllocation.minExecutors": "2",
+    "spark.streaming.dynamicAllocation.maxExecutors": "4",
+}
+SHARED = {"spark.penstock.receivers.perSlot": "2"}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("master", "settings", "faults", "cycles", "seed"),
+    [
+        # Partitions of many blocks, in the middle of which tasks die.
+        (
+            "local[6,4]",
+            {**SHARED, "spark.streaming.blockInterval": "20ms"},
+            ("scale", "receiver", "task"),
+            12,
+            4,
+        ),
+        pytest.param(
+            "local-cluster[3,2,1024]",
+            {**SHARED, "spark.decommission.enabled": "true"},
+            ("scale", "decommission", "receiver", "executor"),
+            15,
+            5,
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            "local-cluster[4,2,1024]",
+            ALLOCATION,
+            ("scale", "executor", "receiver", "task"),
+            15,
+            6,
+            marks=pytest.mark.exhaustive,
+        ),
+    ],
+)
+def test_moves_lose_and_double_nothing_whatever_else_goes_on(
+    tmp_path: Path,
+    master: str,
+    settings: Mapping[str, str],
+    faults: Sequence[str],
+    cycles: int,
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    with program(tmp_path, master, 100 * cycles, settings) as running:
+        for cycle in range(cycles):
+            time.sleep(chance.uniform(0.1, 1.5))
+            fault = chance.choice(faults)
+            if fault == "scale":
+                running.scale(chance.randint(1, MOST))
+            elif fault == "receiver":
+                running.kill_one(running.receivers, chance)
+            elif fault == "executor":
+                running.kill_one(running.executors, chance)
+            elif fault == "decommission":
+                running.ask(f"decommission {cycle}")
+            elif not list(tmp_path.glob("die-*")):  # A task has four tries.
+                (tmp_path / f"die-{cycle}").touch()
+        running.await_all()
         running.stop()
         check(running)
 
@@ -185,7 +257,6 @@ def test_receivers_that_take_long_to_start_read_however_often_it_scales(tmp_path
             assert time.monotonic() < end_s, (tmp_path / "stderr").read_text()[-5000:]
             running.scale(next(counts))
             time.sleep(1)
-        total = SPLITS * running.last
-        await_that("all records", lambda: sum(map(len, running.seen().values())) >= total, WAIT_S)
+        running.await_all()
         running.stop()
         check(running)
