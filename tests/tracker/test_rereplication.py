@@ -481,8 +481,10 @@ def test_a_level_for_three_copies_has_three_again(tmp_path: Path) -> None:
 
 def test_blocks_that_lack_different_hosts_are_not_asked_for_together(tmp_path: Path) -> None:
     case = Case(tmp_path, level=3)
+    case.register()
+    # Its hosts come in another order.
     attempt, number = case.register()
-    case.add(*(copied(attempt, number + n, (B, C)[n % 2]) for n in range(8)))
+    case.add(*(copied(attempt, number + n, (B, C)[n // 2 % 2]) for n in range(8)))
     case.up(A, B, C, D)
     case.wait(1)
     for _ in range(10):
