@@ -849,6 +849,7 @@ def test_the_tracker_has_copies_made_again(tmp_path: Path) -> None:
         assert isinstance(servers[A].next_message(), CopyBlocks)
         # It is killed before it has answered; the next one is asked again.
         servers[A].close()
+        until("nothing is asked for", lambda: not tracker._rereplication._asks)
         servers[A] = server_of(attempt, A, 4712)
         ask = servers[A].next_message()
         assert isinstance(ask, CopyBlocks)
