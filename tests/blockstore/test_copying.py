@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -134,6 +135,11 @@ def test_who_knows_the_first_places_alone_finds_the_copy_that_was_made_since(
         host.tracker.copies = CopiesAt((place,))
         host.tracker.found = BlockServerAt(other.address, False)
         assert fetch_from_host(block, access) == payload
+        # That host had lost one before.
+        lost = msgspec.structs.replace(place, segment=SegmentPlace(place.segment.folder, 99, 0, 68))
+        before = msgspec.structs.replace(block, replicas=(lost,))
+        access = BlockAccess({other.name: other.address}, host.launch.link, WAIT_S)
+        assert fetch_from_host(before, access) == payload
 
 
 def test_a_copy_that_was_made_again_where_another_was_lost_is_found(tmp_path: Path) -> None:
@@ -254,6 +260,27 @@ def test_after_a_minute_what_was_copied_is_answered(
         answer = slow.copy(message)
         assert [place is not None for place in answer.places] == [True, False]
         assert slow.copy(message).places == ()
+
+
+def test_nothing_is_sent_over_a_connection_that_stood_only_after_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with two_hosts(tmp_path) as (host, other):
+        block = host.segment_block(b"good")
+        copier = BlockCopier(
+            ApplicationFiles("app-1", str(host.memory), str(host.root)),
+            ApplicationLink(host.secret),
+        )
+
+        class SlowLink(PeerLink):
+            def __init__(self, *what: Any) -> None:
+                super().__init__(*what)
+                copier.close()
+
+        monkeypatch.setattr(_copying, "PeerLink", SlowLink)
+        answer = copier.copy(CopyBlocks(1, other.name, other.address, (block, block)))
+        assert (answer.places, answer.is_refused) == ((None,), True)
+        assert other.payloads() == []
 
 
 def test_a_log_of_copies_that_is_idle_is_closed_and_another_is_made(

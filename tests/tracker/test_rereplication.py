@@ -615,6 +615,132 @@ def test_a_source_that_goes_while_it_copies_leaves_that_to_another(kept: Case) -
     assert D in kept.places()[0]
 
 
+def refuse(case: Case, host: str) -> list[str]:
+    """Let a host say that the other takes none; return the others that it was to copy to."""
+    asks = case.asks(host)
+    for ask in asks:
+        case.copies.copied(BlocksCopied(ask.request, (None,), "full", is_refused=True))
+    return [ask.host for ask in asks]
+
+
+def test_what_was_given_up_begins_anew_when_the_hosts_change(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.up(A, B, C)
+    case.add(*(copied(case.attempt, case.first + number) for number in range(8)))
+    case.down(B)
+    case.wait(LEASE_S)
+    for told in (1, 2):
+        for _ in range(50):
+            refuse(case, A)
+            case.wait(30)
+        given_up = [text for text in caplog.messages if "fewer hosts" in text]
+        assert len([text for text in given_up if text.startswith("blocks stay")]) == told
+        # A host that took none has been started again: at once, not after a minute.
+        case.down(C)
+        case.wait(1)
+        case.up(C)
+        case.wait(1)
+        assert refuse(case, A) == [C]
+
+
+def test_where_there_is_one_host_alone_nothing_is_tried_or_told(
+    case: Case, caplog: pytest.LogCaptureFixture
+) -> None:
+    case.up(A)
+    case.add(copied(case.attempt, case.first))
+    for _ in range(30):
+        case.wait(60)
+    assert caplog.messages == []
+
+
+def test_hosts_without_a_server_are_looked_at_for_executors_now_and_then(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(case.replica_hosts, "look", lambda host=None: looked.append(host))
+    case.up(A, B)
+    case.add(copied(case.attempt, case.first))
+    case.wait(60)
+    assert looked == []
+    case.down(B)
+    for _ in range(60):
+        case.wait(1)
+    assert 5 <= len(looked) <= 8
+    assert set(looked) == {B}
+
+
+def test_all_hosts_that_have_blocks_copy_some_and_none_to_one_that_has_it(tmp_path: Path) -> None:
+    case = Case(tmp_path, level=3)
+    for _ in range(2):
+        attempt, number = case.register()
+        blocks = [
+            msgspec.structs.replace(one, replicas=(*one.replicas, copy_on(C, attempt, n)))
+            for n in range(2)
+            for one in [copied(attempt, number + n)]
+        ]
+        case.add(*blocks)
+    case.up(A, B, C, D)
+    case.wait(60)
+    case.down(C)
+    case.wait(LEASE_S)
+    asks = [*case.asks(A), *case.asks(B)]
+    assert {ask.host for ask in asks} == {D}
+    assert sorted(len(ask.blocks) for ask in asks) == [2, 2]
+    case.ledger.close()
+
+
+def test_one_ask_has_blocks_of_a_bounded_size(case: Case) -> None:
+    case.up(A, B, C)
+    blocks = [copied(case.attempt, case.first + number) for number in range(5)]
+    case.add(*(msgspec.structs.replace(one, num_bytes=20 << 20) for one in blocks))
+    case.down(B)
+    case.wait(LEASE_S)
+    sizes = []
+    while asks := case.asks(A):
+        sizes += [len(ask.blocks) for ask in asks]
+        for ask in asks:
+            case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert sizes == [2, 2, 1]
+
+
+def test_a_host_that_will_go_gets_no_copy_although_there_is_no_other(case: Case) -> None:
+    case.up(A, B)
+    case.replica_hosts.leaving = frozenset({B})
+    case.add(msgspec.structs.replace(copied(case.attempt, case.first), replicas=()))
+    for _ in range(10):
+        case.wait(60)
+    assert case.asks(A) == []
+
+
+def test_a_copy_of_an_attempt_that_is_over_goes_from_where_it_was_made(case: Case) -> None:
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first))
+    case.ledger.end_attempt(case.attempt)
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.ledger.cleanup_old_batches(2000)
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert case.peers[C].take(ReleaseBlocks) == [ReleaseBlocks((case.attempt,), ())]
+
+
+def test_a_host_that_has_just_gone_is_asked_for_nothing(case: Case) -> None:
+    case.up(A, B, C)
+    case.add(*(copied(case.attempt, case.first + number) for number in range(100)))
+    case.down(B)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    peer: Any = case.peers.pop(A)
+    case.servers.disconnected(peer)
+    case.copies.copied(BlocksCopied(ask.request, made_on(ask)))
+    assert case.ledger._state.held == frozenset()
+    case.up(A)
+    case.wait(2)
+    assert len(case.make(A)) == 36
+
+
 def test_a_host_that_does_not_answer_keeps_no_other_from_it(
     kept: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -669,6 +795,8 @@ def test_who_looks_for_a_host_in_vain_has_its_blocks_copied_once_there_is_one(
         for ask in case.asks(A):
             refused += 1
             case.copies.copied(BlocksCopied(ask.request, (None,), "silent", is_refused=True))
+    # Nothing of what may be released meanwhile is held.
+    assert case.copies._unseen is None
     # Once a minute, and told once.
     assert 10 < refused < 60
     assert len([text for text in caplog.messages if "fewer hosts" in text]) == 1
@@ -1006,6 +1134,39 @@ def test_ended_attempts_of_a_host_that_is_gone_are_forgotten_after_a_day(case: C
     assert case.ledger.attempts == (on_b,)
     case.up(A)
     assert case.peers[A].take(ReleaseBlocks) == []
+
+
+def test_a_living_attempt_is_not_forgotten_with_its_host(case: Case) -> None:
+    """Nor one of another host, nor a host on which a segment of it is left."""
+    case.up(A, B, C)
+    case.add(copied(case.attempt, case.first))
+    other = case.ledger.register_attempt(1, attempt_name(7), C)
+    assert other.first_block_number
+    case.ledger.end_attempt(attempt_name(7))
+    case.ledger.allocate_blocks_to_batch(1000)
+    case.ledger.cleanup_old_batches(2000)
+    case.down(A, B)
+    for _ in range(3):
+        case.wait(24 * 3600)
+    assert case.ledger.attempts == (case.attempt, attempt_name(7))
+    assert list(case.ledger._state.attempts[case.attempt].replica_hosts) == [B]
+    case.add(copied(case.attempt, case.first + 1))
+    assert len(case.blocks()) == 1
+
+
+def test_a_host_that_no_one_has_seen_yet_is_given_its_day_and_none_goes_that_is_back(
+    case: Case,
+) -> None:
+    case.wait(7 * 24 * 3600)
+    case.servers.release(D, [], [("/log/1", 1)])
+    assert case.servers.gone() == []
+    case.wait(23 * 3600)
+    assert case.servers.gone() == []
+    case.clock.advance(3600 * 1000)
+    assert case.servers.gone() == [D]
+    case.up(D)
+    case.servers.forget(D)
+    assert case.servers.is_served(D)
 
 
 def test_an_attempt_without_segments_is_named_to_its_host_when_that_is_back_in_a_day(

@@ -84,6 +84,8 @@ class BlockCopier:
             link = self._link = PeerLink(
                 message.host, message.address, application.secret, application.client_context()
             )
+            if self._closed:
+                self._let_go()
         return link.keep(block.stream_id, block.attempt, payload, crc32c(payload))
 
     def _payload(self, block: ReceivedBlockInfo) -> memoryview:

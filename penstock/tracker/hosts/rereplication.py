@@ -319,6 +319,8 @@ class Rereplication:
             self._next_s = self._clock.monotonic_s() + pause_s
         else:
             self._next_s = self._at_last(self._clock.monotonic_s())
+            # What is released meanwhile is not to stay in memory.
+            self._unseen = None
             if self._vain_rounds == _ROUNDS:
                 _log.warning("blocks stay on fewer hosts than asked for: %s", self._reason)
 
