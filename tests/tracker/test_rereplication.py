@@ -44,7 +44,7 @@ from penstock.wire.messages import (
 )
 from tests.tracker.ledger_cases import LOG_OPTIONS, RefusingFileSystem, add, attempt_name, block
 from tests.tracker.test_replica_hosts import HostsCluster, server_of, until, with_copies
-from tests.tracker.tracker_cases import ThreadCluster
+from tests.tracker.tracker_cases import WAIT_S, ThreadCluster
 
 A, B, C, D = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
 LEASE_S = 60.0
@@ -1043,6 +1043,32 @@ def test_a_receiver_that_is_back_on_a_host_that_was_forgotten_starts_a_block_ser
         attempt.client = None
         attempt.register()
         assert attempt.next_message() == EnsureBlockServer()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_host_that_is_back_has_a_server_for_what_is_to_be_deleted_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No receiver runs there, and no block is there any more."""
+    with with_copies(tmp_path, cluster := HostsCluster(A, C)) as (tracker, attempt, _):
+        servers = {host: server_of(attempt, host) for host in (A, B, C)}
+        attempt.register()
+        servers[B].close()
+        until("B is away", lambda: f"the block server of {B} is gone" in caplog.text)
+        hosts_of_copies = tracker._replica_hosts
+        until(
+            "it was looked for", lambda: hosts_of_copies._next_s and not hosts_of_copies._is_looking
+        )
+        left = attempt_name(77)
+        tracker._block_servers.release_copies(B, (left,), ())
+        cluster.up.append(ExecutorLocation(B, "7"))
+        _, hosts = cluster.started.get(timeout=WAIT_S)
+        assert hosts == [B]
+        back = server_of(attempt, B)
+        message = back.next_message()
+        assert isinstance(message, ReleaseBlocks)
+        assert message.attempts == (left,)
+        back.close()
 
 
 @pytest.mark.usefixtures("quick")

@@ -79,6 +79,13 @@ class BlockServers:
                 and now_s - host.lost_at_s >= (_GONE_S if _is_left(host) else self.lease_s)
             ]
 
+    def with_leftovers(self) -> list[str]:
+        """Return hosts without a server where something is to be deleted."""
+        with self._lock:
+            return [
+                name for name, host in self._hosts.items() if host.peer is None and _is_left(host)
+            ]
+
     def forget(self, host: str) -> None:
         """Forget a host, unless a server is there again."""
         with self._lock:

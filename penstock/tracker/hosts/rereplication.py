@@ -94,6 +94,7 @@ class Rereplication:
         # Hosts of the ledger without a server, and since when.
         self._away: dict[str, float] = {}
         self._look_s = -math.inf
+        self._leftovers_s = -math.inf
         self._served: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._unfit: frozenset[str] = frozenset()
@@ -116,9 +117,10 @@ class Rereplication:
     def look(self) -> None:
         """See which hosts are there, and begin a round if it is time for one."""
         self._forget_hosts()
+        now_s = self._clock.monotonic_s()
+        self._serve_leftovers(now_s)
         if not self._levels:
             return
-        now_s = self._clock.monotonic_s()
         self._see_hosts(now_s)
         self._end_late(now_s)
         if now_s >= self._next_s and not self._asks and len(self._served) > 1:
@@ -139,6 +141,16 @@ class Rereplication:
             if host not in named:
                 self._servers.forget(host)
                 self._ledger.forget_host(host)
+
+    def _serve_leftovers(self, now_s: float) -> None:
+        """Have servers started where something is to be deleted: a host that is back may need none.
+
+        Without one what released blocks have left there would stay.
+        """
+        if now_s >= self._leftovers_s:
+            self._leftovers_s = now_s + _LOOK_AGAIN_S
+            for host in self._servers.with_leftovers():
+                self._replica_hosts.look(host)
 
     def _see_hosts(self, now_s: float) -> None:
         served = frozenset(self._servers.served())
