@@ -19,6 +19,7 @@ from penstock.settings.values import rate_per_second
 _LEVELS = {
     name: level for name, level in vars(StorageLevel).items() if isinstance(level, StorageLevel)
 }
+_MOST_COPIES = 39  # As in Spark.
 _SHOWN = 100
 
 
@@ -34,9 +35,12 @@ def as_storage_level(value: Any, name: str = "storageLevel") -> StorageLevel:
 
     Raises:
         TypeError: It is neither a storage level nor text.
-        ValueError: There is no storage level of that name.
+        ValueError: There is no storage level of that name, or it keeps no copy or too many.
     """
     if isinstance(value, StorageLevel):
+        if type(value.replication) is not int or not 1 <= value.replication <= _MOST_COPIES:
+            copies = f"its last value, replication, is a number of copies from 1 to {_MOST_COPIES}"
+            raise ValueError(refused(name, value, copies))
         return value
     accepted = f"a pyspark.StorageLevel or the name of one ({', '.join(sorted(_LEVELS))})"
     if not isinstance(value, str):

@@ -190,8 +190,11 @@ class Receiver:
         """Return by how long it is behind the source's end, where it knows times and no counts."""
         return None
 
-    def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
-        self.storageLevel = as_storage_level(storageLevel)
+    def __init__(self, storageLevel: StorageLevel | str | None = None) -> None:
+        """Take a storage level; without one that of the class holds."""
+        self.storageLevel = as_storage_level(
+            self.storageLevel if storageLevel is None else storageLevel
+        )
 
     def __repr__(self) -> str:
         stream = f" of stream {self.streamId}" if self.streamId >= 0 else ""

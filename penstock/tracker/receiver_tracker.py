@@ -572,7 +572,9 @@ class ReceiverTracker:
             LedgerWriteError: It could not be logged.
         """
         if not self._is_started():
-            raise IllegalStateError("the number of receivers changes while the streams run only")
+            raise IllegalStateError(
+                "scale() changes the number of receivers while the context runs; it has stopped"
+            )
         self._splits[stream_id].scale(count)
 
     def scale_by(self, more: int) -> None:

@@ -483,7 +483,9 @@ def test_who_ends_the_process_is_in_one_of_its_own_from_then_on(
     attempts = shared.start(tracker.process(3), 0, 2)
     (pid,) = {one.pid for one in shared.await_running(attempts)}
     shared.start(tracker.process(2), 1)
-    assert shared.registered(4)[3].streams == (1,)
+    again = shared.registered(4)[3]
+    assert again.streams == (1,)
+    assert again.ended == "Receiver 1 called os._exit(7), in a process of its own"
     os.kill(pid, 0)
 
 

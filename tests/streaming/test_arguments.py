@@ -131,6 +131,7 @@ def test_a_storage_level_may_be_given_by_its_name(ssc: StreamingContext) -> None
     class Named(Idle):
         storageLevel: Any = "disk_only"
 
+    class Own(Named):
         def __init__(self) -> None:
             """Without that of the base class."""
 
@@ -138,6 +139,9 @@ def test_a_storage_level_may_be_given_by_its_name(ssc: StreamingContext) -> None
     for given, level in (
         (declared, StorageLevel.MEMORY_ONLY),
         (Named(), StorageLevel.DISK_ONLY),
+        (Named("MEMORY_ONLY"), StorageLevel.MEMORY_ONLY),
+        (Own(), StorageLevel.DISK_ONLY),
+        (Idle(), StorageLevel.MEMORY_AND_DISK_2),
         (SocketReceiver("localhost", 1, "MEMORY_AND_DISK"), StorageLevel.MEMORY_AND_DISK),
     ):
         node: Any = ssc.receiverStream(given)._node
@@ -159,6 +163,23 @@ def test_what_is_no_storage_level_is_refused_with_all_that_are(
     with pytest.raises(error, match=says):
         SocketReceiver("localhost", 1, level)
     with pytest.raises(error, match=says):
+        ssc.queueStream([[1]]).persist(level)
+
+    class Misspelt(Idle):
+        storageLevel = level
+
+    with pytest.raises(error, match=says):
+        Misspelt()
+
+
+@pytest.mark.parametrize("copies", [0, -1, 40, "2", 1.5, True, None])
+def test_a_storage_level_of_no_copy_or_too_many_is_refused(
+    ssc: StreamingContext, copies: Any
+) -> None:
+    level = StorageLevel(True, True, False, False, copies)
+    with pytest.raises(ValueError, match="replication, is a number of copies from 1 to 39"):
+        receiver(storageLevel=level)
+    with pytest.raises(ValueError, match="replication, is a number of copies from 1 to 39"):
         ssc.queueStream([[1]]).persist(level)
 
 

@@ -730,6 +730,8 @@ def test_a_scale_while_it_starts_is_refused_and_not_forgotten(tmp_path: Path) ->
         assert tried == ["scale() has effect once the streams have started"]
         tracker.scale(0, 2)
         assert tracker.ledger.splits((0, 1)).wanted == 2
+    with pytest.raises(IllegalStateError, match="while the context runs; it has stopped"):
+        tracker.scale(0, 1)
 
 
 def test_a_source_without_splits_is_waited_for(

@@ -245,11 +245,15 @@ class _Keeper:
         if time.monotonic() - child.started_s < _SHORT_LIFE_S:
             time.sleep(_SHORT_LIFE_S)
         streams, culprit = child.streams, child.culprit
-        whose = ", ".join(map(str, streams))
-        text = f"The process of receivers {whose} {_how(status)}"
+        is_alone = len(streams) == 1
+        whose = f"receiver{'' if is_alone else 's'} {', '.join(map(str, streams))}"
+        text = f"The process of {whose} {_how(status)}"
         if culprit in streams:
-            text = f"Receiver {culprit} {child.reason} in the process of receivers {whose}"
-            text += "; it is in a process of its own now" if len(streams) > 1 else ""
+            text = f"Receiver {culprit} {child.reason}"
+            if is_alone:
+                text += ", in a process of its own"
+            else:
+                text += f" in the process of {whose}; it is in a process of its own now"
             groups = [[culprit], [stream for stream in streams if stream != culprit]]
         elif child.reason and culprit is not None:
             # What was left of it when it moved to a process of its own.
@@ -257,7 +261,7 @@ class _Keeper:
             groups = [streams]
         else:
             if child.reason:
-                text = f"Something {child.reason} in the process of receivers {whose}"
+                text = f"Something {child.reason} in the process of {whose}"
             half = len(streams) // 2
             groups = [streams[:half], streams[half:]]
             if half:
