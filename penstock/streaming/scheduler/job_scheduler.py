@@ -226,10 +226,11 @@ class JobScheduler:
             self._next_warning = waiting * 2
             why = (
                 f"processing takes longer than the batch interval of {self._batch_ms} ms; use a "
-                "longer interval, more cores or a rate limit (spark.streaming.receiver.maxRate)"
+                "longer interval, more cores (receivers may hold all there are) or a rate limit "
+                "(spark.streaming.receiver.maxRate)"
                 if self._completed
                 else "none is complete yet; the first takes longest, for Spark starts what it "
-                "needs with it"
+                "needs with it, and needs a core that no receiver holds"
             )
             _log.warning("%d batches wait to be processed: %s", waiting, why)
         elif waiting == 0:
