@@ -3,10 +3,12 @@
 What must hold
 --------------
 
-* It serves only what belongs to its application, only to who knows the application's secret (I9).
+* It serves only what belongs to its application, only to peers that know the application's secret
+  (I9).
 * It outlives receivers and their workers, and deletes a block's bytes only when the tracker says so
   (I4), or when the application is over.
-* It never has the key of the logs: it sends segments as they are, also to who is to keep a copy.
+* It never has the key of the logs: it sends segments as they are, also to a host that is to keep a
+  copy.
 * It needs no Arrow, NumPy or PySpark, so that it is small and starts at once.
 * No process and no memory file is left behind.
 

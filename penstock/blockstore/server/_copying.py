@@ -1,13 +1,13 @@
 """`BlockCopier`: copies blocks that this host has to another one, when the tracker asks for that.
 
-A copy that was lost with its host is made again so, and those of a host that is about to go are
+So a copy that was lost with its host is made again, and copies of a host that is about to go are
 made before it does. What is sent is what a reader of this host would take: from the slot, the
-receiver's log, or the log of copies; header, sequence and CRC-32C are checked as there. The other
-host takes it as a receiver's copy (`PeerLink`).
+receiver's log, or the log of copies; header, sequence and CRC-32C are checked as in a read. The
+other host takes it as a receiver's copy (`PeerLink`).
 
 With a key a copy is encrypted, and this process has none. A copy goes on as it came here. From the
-receiver's log the whole record goes, its header, too: that is what the key opens
-(`opened_copy`). Of a slot, which is in clear, the tracker asks for no copy then.
+receiver's log the whole record goes, also its header: that is what the key opens (`opened_copy`).
+Of a slot, which is in clear, the tracker then asks for no copy.
 """
 
 from __future__ import annotations
@@ -110,5 +110,5 @@ def _payload_of(record: bytes, sequence: int) -> memoryview:
     try:
         return parse_record(memoryview(record), expected_sequence=sequence)
     except EncryptionMismatchError:
-        # Its checksum is right; the rest is for who has the key.
+        # Its checksum is right; the rest is for those who have the key.
         return memoryview(record)

@@ -420,7 +420,7 @@ def open_record(
     """Open a record, make sure that it is the one, and keep a slot so.
 
     Raises:
-        NotThereError: The record is not there, or its path is none of the application's.
+        NotThereError: The record is gone, or its path is none of the application's.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -498,7 +498,7 @@ def _opened(fd: int, place: MemoryPlace | SegmentPlace, sequence: int) -> Record
     """Return the record with `sequence` at `place`; its payload is not touched.
 
     Raises:
-        CorruptRecordError: Something else is there.
+        CorruptRecordError: It has something else.
         OSError, ValueError: The place is not within the file.
     """
     size = os.fstat(fd).st_size

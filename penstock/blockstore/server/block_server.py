@@ -2,7 +2,8 @@
 
 What must hold:
 
-- It serves only what belongs to its application, only to who knows the application's secret (I9).
+- It serves only what belongs to its application, only to peers that know the application's secret
+  (I9).
 - It outlives receivers and their workers, so that their blocks stay readable; its own death harms
   nothing but reads from other hosts, until another is started.
 - It keeps copies of other hosts' blocks, in logs of its own, as durable as the receivers' logs, and
@@ -11,7 +12,7 @@ What must hold:
   driver that is silent, paused or cut off, may come back and ask for what was acknowledged.
 - It keeps its application's memory files from those that remove what killed applications left,
   and removes such files itself (`OrphanCollector`).
-- It ends by itself: when the tracker tells it to, when the tracker has been gone for the lease and
+- It ends by itself: when the tracker asks it to, when the tracker has been gone for the lease and
   the driver is known to be dead, when it has been gone for hours, when the tracker refuses it, or
   when its lock file is gone. No process is left behind.
 
@@ -76,7 +77,7 @@ from penstock.wire.messages import (
     StopBlockServer,
 )
 
-# Orphans: memory files that killed applications left; who keeps them, and when they go.
+# Orphans: memory files that killed applications left; what keeps them, and when they go.
 #
 # A memory file is a cache, and holds memory of the host until somebody removes it. That is its
 # application's block server; but the application may be killed as a whole before it has one. So the
@@ -181,7 +182,7 @@ class OrphanCollector:
 _logger = logging.getLogger("penstock.blockstore")
 
 _LOOK_S = 1.0
-"""How often the server checks that its lock file is still there."""
+"""How often the server checks that its lock file still exists."""
 
 _SLOW_DRIVER_S = 30.0
 """How much longer than the lease the first answer of the tracker may take."""
@@ -298,7 +299,7 @@ class BlockServer:
 
     async def _connect(self, client: Client, hello: RegisterBlockServer) -> None:
         await self._work(functools.partial(client.connect, self._launch.lease_s))
-        # Longer than the lease, so that a driver that is gone is told from one that is slow.
+        # Longer than the lease, which tells a driver that is gone from one that is slow.
         answer = client.ask_async(hello, self._launch.lease_s + _SLOW_DRIVER_S)
         self._registered(await asyncio.wrap_future(answer))
 
@@ -364,7 +365,7 @@ class BlockServer:
         if self._launch.driver_is_known_dead:
             self._end(ExitReason.DRIVER_DEAD)
         elif isinstance(error, AuthenticationError):
-            # Somebody else answers there, which does not say what became of the driver.
+            # Another program answers, which does not say what became of the driver.
             _logger.warning("it ends and removes nothing: %s", error)
             self._end(ExitReason.REFUSED)
         else:
@@ -414,7 +415,7 @@ class BlockServer:
         answer = self._copier.copy(message)
         if answer.reason:
             _logger.warning("blocks were not copied to %s: %s", message.host, answer.reason)
-        # To a driver that is away it need not be told: it asks again.
+        # It need not be reported to a driver that is away: that asks again.
         with contextlib.suppress(WireError):
             if self._client is not None:
                 self._client.send(answer)
@@ -438,7 +439,7 @@ class BlockServer:
 
 
 class _Starter:
-    """The pipe to who started the server: one line goes to it, then it is closed."""
+    """The pipe to the server's starter: one line goes to it, then it is closed."""
 
     def __init__(self) -> None:
         self._fd = os.dup(1)
@@ -449,7 +450,7 @@ class _Starter:
 
     def say(self, line: bytes) -> None:
         if self._fd >= 0:
-            with contextlib.suppress(OSError):  # who started it may be gone
+            with contextlib.suppress(OSError):  # its starter may be gone
                 os.write(self._fd, line.replace(b"\n", b" ") + b"\n")
             os.close(self._fd)
             self._fd = -1
@@ -484,8 +485,8 @@ def main(arguments: list[str]) -> int:
     except (PenstockError, OSError) as error:
         if holds_lock(lock, lock_path(launch)):
             remove_own_files(launch)
-        # Who started it tells that further, and ends what is left of it. Once it is gone,
-        # no one wants to know.
+        # Its starter reports that, and ends what is left of it. Once it is gone, no one wants to
+        # know.
         starter.say(f"{type(error).__name__}: {error}".encode(errors="replace"))
         return 1
     _logger.info("ended: %s", reason.value)

@@ -201,7 +201,7 @@ def end_on_this_host(application_id: str, *, block_log_root: str, memory_folder:
     """Remove an application's memory files from this host, and end a block server that is left.
 
     For the driver, once its tracker has stopped: a block server that was only just starting then
-    was never told, and would try to reach the tracker for as long as its lease.
+    was never asked to end, and would try to reach the tracker for as long as its lease.
     """
     ApplicationFiles(application_id, memory_folder, block_log_root).remove_memory()
     folder, prefix = os.path.dirname(block_log_root), _prefix(application_id)
@@ -251,10 +251,10 @@ def ensure_block_server(
 
 
 def _has_ended(launch: BlockServerLaunch) -> bool:
-    """Tell whether the application is known to have ended: on the driver's host it leaves a claim.
+    """Return whether the application has surely ended: its claim on the driver's host is gone.
 
-    A receiver or a task that is late would make the scratch folder again, which no one removes
-    then.
+    A receiver or a task that is late would make the scratch folder again, which then no one
+    removes.
     """
     is_scratch = os.path.basename(launch.scratch_folder) == f"penstock-{launch.application_id}"
     is_here = launch.driver is not None and launch.driver.is_visible
@@ -288,7 +288,7 @@ def _take_lock(path: str, host: str) -> int | None:
 
 
 def holds_lock(fd: int, path: str) -> bool:
-    """Tell whether the locked descriptor is still that of the file at `path`."""
+    """Return whether the locked descriptor is still that of the file at `path`."""
     try:
         at_path = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -63,7 +63,7 @@ class PeerLink:
         )
 
     def keep(self, stream_id: int, attempt: str, payload: memoryview, crc: int) -> ReplicaPlace:
-        """Have a block kept there; returns when it is as durable as its log is.
+        """Have a block kept by that server; returns when it is as durable as its log is.
 
         Args:
             stream_id: The stream.

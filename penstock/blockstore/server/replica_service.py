@@ -56,7 +56,7 @@ class ReplicaLogs:
 
     Args:
         files: The application's files on this host.
-        options: How the logs are written: as durable as those of the receivers.
+        options: How the logs are written: as durable as the receivers' logs.
     """
 
     def __init__(self, files: ApplicationFiles, options: LogOptions) -> None:
@@ -109,7 +109,7 @@ class ReplicaLogs:
             return writer
 
     def close_idle(self) -> None:
-        """Close the logs to which nothing was appended for a while; call it now and then."""
+        """Close the logs that nothing was appended to for a while; call it now and then."""
         with self._lock:
             before_s = time.monotonic() - _IDLE_S
             idle = [name for name in self._writers if self._used_s[name] < before_s]

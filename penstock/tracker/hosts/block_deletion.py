@@ -1,8 +1,8 @@
-"""Deleting blocks that no one needs any more: who has the bytes is told (I4: last of all).
+"""Deleting blocks that no one needs any more: those that have the bytes hear of it last (I4).
 
 *What is retained goes, oldest first, when the disk of the receivers' logs runs short*
-(`DiskRoom`). Receivers tell about once a second how much is free where their log is, and one that
-cannot begin its log tells that. What is retained is promised to no one, so no one is asked: a
+(`DiskRoom`). Receivers report about once a second how much is free where their log is, and one that
+cannot begin its log reports that. What is retained is promised to no one, so no one is asked: a
 program that runs never waits for it.
 
 *What ended receiver attempts left on HDFS* (`SharedLogs`). On its own disk a host's block server
@@ -45,7 +45,7 @@ _SETTLE_S = 2.0
 
 
 class BlockDeletion:
-    """Tells receivers and block servers what to delete. Safe to use from any thread.
+    """Has receivers and block servers delete blocks. Safe to use from any thread.
 
     A living attempt deletes its own; what an ended one left, its host's block server does, or this
     process where it is on HDFS. Copies are deleted by the block servers that made them.
@@ -76,7 +76,7 @@ class BlockDeletion:
         self._is_shared = is_shared
 
     def release_memory(self, batch: Mapping[int, tuple[ReceivedBlockInfo, ...]]) -> None:
-        """Let the memory copies of a batch's blocks go, where the log has the blocks, too."""
+        """Let the memory copies of a batch's blocks go, where the log also has the blocks."""
         for stream_id, blocks in batch.items():
             of_attempts: dict[str, list[str]] = {}
             for block in blocks:
@@ -91,7 +91,7 @@ class BlockDeletion:
         """Have deleted what the ledger has let go, which is in the driver log by now (I4).
 
         Args:
-            ledger: Forgets the attempts of which nothing is left.
+            ledger: Forgets the attempts that have nothing left.
             releases: What it returned.
         """
         attempts: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ class BlockDeletion:
             sent = self._block_servers.release(host, gone, segments.get(host, []))
             # The memory of a host that is gone went with it; the logs are deleted from here.
             if gone and (sent or self._is_shared):
-                # Only then: who is killed in between leaves them to the next driver.
+                # Only then: a driver that is killed in between leaves them to the next one.
                 self._shared_logs.then(partial(ledger.forget_attempts, gone))
 
     def _release_copies(self, release: AttemptRelease) -> None:
@@ -138,7 +138,7 @@ class BlockDeletion:
         for host, places in segments.items():
             self._block_servers.release_copies(host, (), places)
         if release.is_first and release.stream_id in self._with_copies:
-            # Also where there is a copy of which no one was told.
+            # Also where there is a copy that was reported to no one.
             self._block_servers.release_everywhere((release.attempt,))
         if release.is_first:
             for host in release.replica_hosts:
@@ -188,11 +188,11 @@ class DiskRoom:
         self._least_bytes = _SEGMENTS * segment_bytes
         self._is_shared = is_shared
         self._limited_log = RateLimitedLog(_log, clock)
-        # By host: when something was let go there.
+        # By host: when something was let go on it.
         self._last_s: dict[str | None, float] = {}
 
     def take(self, report: ReportRateStatus) -> None:
-        """Look at what a receiver tells, and let go what is in the way."""
+        """Look at what a receiver reports, and let go what is in the way."""
         log = None if report.pipe is None else report.pipe.log
         if log is not None and 0 <= log.free_bytes < self._least_bytes:
             host = self._ledger.host_of(report.attempt)

@@ -191,7 +191,7 @@ class BlockServers:
             _send(peer, names, ())
 
     def stop(self, remove_files: bool) -> None:
-        """Tell all servers that the application ends."""
+        """Notify all servers that the application ends."""
         with self._lock:
             peers = [host.peer for host in self._hosts.values() if host.peer is not None]
         for peer in peers:

@@ -6,7 +6,7 @@ more hosts with a server than there are such receivers as a block has copies. It
 by a wish, which Spark may not grant; so this is checked afterwards, and repeated a few times.
 
 The same job starts a block server on a host that lost its own and has no receiver that would start
-another, so that other hosts can read what is there.
+another, so that other hosts can read what it has.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BlockServerStart:
 
 
 class ReplicaHosts:
-    """Finds hosts for copies, and has block servers started there. Safe to use from any thread.
+    """Finds hosts for copies, and has block servers started on them. Safe to use from any thread.
 
     `_lock` guards its state. Looking and starting is done by threads
     ``penstock-replica-hosts``, one at a time.
@@ -145,7 +145,7 @@ class ReplicaHosts:
         return ReplicaHostAt(None, None, is_expected, not seen - me)
 
     def is_expected(self, host: str) -> bool:
-        """Tell whether a block server is being started on the host."""
+        """Return whether a block server is being started on the host."""
         with self._lock:
             is_wanted = self._wanted is not None and host in self._wanted
         return is_wanted and bool(self._with_executors({host}))

@@ -4,16 +4,16 @@ What must hold:
 
 - *A host is lost* when its block server has been away for the lease, and *will go* when Spark says
   so of its executors. A block that is then on fewer other hosts than its storage level asks for is
-  copied from one that has it to one that has not, by their block servers (`CopyBlocks`).
-- *Log before act.* A new place is in the driver log before anyone is told of it. It takes the place
+  copied from one that has it to one that lacks it, by their block servers (`CopyBlocks`).
+- *Log before act.* A new place is in the driver log before anyone hears of it. It takes the place
   of a copy on a lost host; the receiver's own place stays, for that is where what the receiver left
   is deleted when the host is back. A copy that is not needed any more when it is there goes.
 - *Bounded.* A round looks at `_LOOKED_AT` blocks and has `_ROUND` of them copied, the oldest first;
   each host copies some at a time (`_BLOCKS`, `_BYTES`), and has `_ASK_S` for it. What failed is
   tried `_TRIES` times, a host that took none is passed over for `_PASSED_OVER_S`, and after
   `_ROUNDS` rounds in vain it waits until the hosts change, or a receiver looks for one.
-- *Hosts that are gone are forgotten*: when the ledger names them no more, nor is anything to be
-  deleted there; and what is to be deleted there is given up after a day.
+- *Hosts that are gone are forgotten*: when the ledger no longer names them, and nothing is to be
+  deleted on them; what is to be deleted is given up after a day.
 
 All of it is done on the tracker's control thread. Blocks of streams whose level asks for one copy,
 and logs that all hosts share, need none of it.
@@ -115,7 +115,7 @@ class Rereplication:
         self._reason = "no other host takes copies"
 
     def look(self) -> None:
-        """See which hosts are there, and begin a round if it is time for one."""
+        """See which hosts are up, and begin a round if it is time for one."""
         self._forget_hosts()
         now_s = self._clock.monotonic_s()
         self._serve_leftovers(now_s)
@@ -283,7 +283,7 @@ class Rereplication:
     def copied(self, answer: BlocksCopied) -> None:
         """Take what became of an ask; of one that is not known any more nothing is taken.
 
-        (Its copies go with the attempt, like all that no one was told of.)
+        (Its copies go with the attempt, like all that was reported to no one.)
         """
         found = [one for one in self._asks.items() if one[1].number == answer.request]
         if not found:

@@ -1,9 +1,10 @@
-"""The ledger: which blocks are there, in which batch or at which place, in the driver log first.
+"""The ledger: which blocks there are, in which batch or at which place, in the driver log first.
 
 What must hold:
 
 - *Log before act* (I1, I3, I4). Every change of the ledger is in the driver log before it is in
-  memory, and in memory before anybody is told. A change that the log did not take did not happen.
+  memory, and in memory before anyone hears of it. A change that the log did not take did not
+  happen.
 - *One block, one batch* (I2). A block is known by its number, for as long as its attempt is
   known, also when it was released; adding it again changes nothing. A batch takes a block away.
 - *A stream has batches or places.* Batches take its blocks away; or it is a log that any number of
@@ -32,7 +33,7 @@ retention its segment stays (logged with the clean-up) until that is over (logge
 added (logged, it has its place), passed by each consumer (logged), released (logged).
 
 The driver log holds events, the checkpoints of a program (see `penstock.streaming.checkpoint`), and
-at times a snapshot of the whole ledger at the start of a segment; older segments go then. Recovery
+at times a snapshot of the whole ledger at the start of a segment; then older segments go. Recovery
 reads from the newest whole snapshot on. Batches are whole numbers that grow; the ledger does not
 know what they mean or who consumes them.
 """

@@ -140,7 +140,7 @@ class DriverLog:
     def write_snapshot(self, state: LedgerState) -> None:
         """Begin a segment with the whole ledger and remove the older ones.
 
-        A snapshot that fails is one log line: the events before it are all still there.
+        A snapshot that fails is one log line: the log still has all events before it.
         """
         if self._writer is None:
             return

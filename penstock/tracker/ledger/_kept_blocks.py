@@ -1,4 +1,4 @@
-"""`KeptBlocks`: the blocks of a stream that is read by places, and who has read how far.
+"""`KeptBlocks`: the blocks of a stream that is read by places, and how far each consumer has read.
 
 What must hold:
 
@@ -9,11 +9,11 @@ What must hold:
 - *Both must be over.* A block goes when all consumers have passed it and its retention is over.
   Stopping one of them takes nothing from the others, and one that comes later finds what the
   retention keeps.
-- *Gone is not nothing* (I15). Asked for places that were released, it says which are still there.
+- *Gone is not nothing* (I15). Asked for places that were released, it says which are still kept.
 
-A stream is read either by places or by batches; those of a `StreamingContext` are one consumer that
-takes each block away when it is allocated, so that its place is always that of the first waiting
-block, and there is nothing to keep beside the batches themselves.
+A stream is read either by places or by batches; a `StreamingContext`'s are one consumer that takes
+each block away when it is allocated, so that its place is always that of the first waiting block,
+and there is nothing to keep beside the batches themselves.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class KeptBlocks:
 
     Attributes:
         epoch: Names this stream of this ledger: places of another one are other blocks.
-        first: The place of the first block that is there.
-        consumers: Who reads it, by id.
+        first: The place of the first block that is kept.
+        consumers: Its readers, by id.
         kind: How the newest block with records holds them, also when it is gone; empty before the
             first.
         schema: Its serialised Arrow schema, or None.
@@ -82,7 +82,7 @@ class KeptBlocks:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the blocks that are there."""
+        """Bytes of the blocks that are kept."""
         return self._bytes[-1] - self._bytes[0]
 
     def append(self, block: ReceivedBlockInfo, added_ms: int) -> None:
@@ -100,7 +100,7 @@ class KeptBlocks:
         self._bytes.append(self._bytes[-1] + block.num_bytes)
 
     def between(self, start: int, end: int) -> list[ReceivedBlockInfo]:
-        """Return the blocks from `start` up to `end`, as far as they are there."""
+        """Return the blocks from `start` up to `end`, as far as they are kept."""
         return self._blocks[self._at(start) : self._at(end)]
 
     def change(
@@ -120,7 +120,7 @@ class KeptBlocks:
                 self._blocks[at] = change(number, self._blocks[at])
 
     def find(self, number: int) -> ReceivedBlockInfo | None:
-        """Return the block with a number; None when it is not there."""
+        """Return the block with a number; None when it is gone."""
         at = self._index(number)
         return None if at is None else self._blocks[at]
 
@@ -138,7 +138,7 @@ class KeptBlocks:
         return self._added_ms[self._at(start) : self._at(end)]
 
     def records_before(self, place: int) -> int:
-        """Return how many records the stream has before a place that is there, or is next."""
+        """Return how many records the stream has before a place that is kept, or is next."""
         return self._records[self._at(place)]
 
     def bytes_before(self, place: int) -> int:
@@ -168,13 +168,13 @@ class KeptBlocks:
         return max(end, start + 1)
 
     def unread(self, reached: Mapping[str, int]) -> tuple[int, str]:
-        """Return the bytes that a consumer has not read yet, and who has read least.
+        """Return the bytes that a consumer has not read yet, and the one that has read least.
 
         Args:
             reached: What is before these places does not count for these consumers.
 
         Returns:
-            Bytes and consumer; without consumers all bytes that are there, and no one.
+            Bytes and consumer; without consumers all bytes that are kept, and no one.
         """
         if not self.consumers:
             return self.size_bytes, ""

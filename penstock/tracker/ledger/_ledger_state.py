@@ -1,8 +1,8 @@
 """What the ledger knows, in memory: streams, their blocks in order, batches, attempts.
 
 This is the model that the driver log's events are applied to, both while running and at recovery,
-so that the two cannot differ. It writes nothing, locks nothing and knows nothing of who consumes
-the blocks: a batch is a whole number that grows, "take these for this batch" is `allocate`, "this
+so that the two cannot differ. It writes nothing, locks nothing and knows nothing of the blocks'
+consumers: a batch is a whole number that grows, "take these for this batch" is `allocate`, "this
 batch is done" is `clean`. Streams that are read by places have their blocks in `KeptBlocks`, and no
 batch sees them. What is retained of the blocks that were cleaned up is in `RetainedSegments`.
 """
@@ -109,7 +109,7 @@ class AttemptLedger:
     replicas: dict[ReplicaSegment, int] = field(default_factory=dict)
     """The same for the segments of copies."""
     newest_replicas: list[ReplicaSegment] = field(default_factory=list)
-    """Those of the newest block that has copies: one of the next block may be there, too."""
+    """Those of the newest block that has copies: they may also have one of the next block."""
     replica_hosts: dict[str, None] = field(default_factory=dict)
     """All hosts that have had copies, in order."""
     ended: bool = False
@@ -149,7 +149,7 @@ class AttemptRelease(Struct, frozen=True):
         is_first: With `whole`: it is named for the first time in this run.
         memory: The attempt is over, and only its log is retained: its memory file may go.
         log: Folder of the log that it shares with others of its process; empty: it has its own.
-        log_is_over: No attempt needs anything of that log, which may go; told once in a run.
+        log_is_over: No attempt needs anything of that log, which may go; reported once in a run.
         mate: Stream and attempt of one that lives and shares it, None when none does.
     """
 
@@ -187,8 +187,8 @@ class LedgerState:
         """The program's newest checkpoint, empty before the first."""
         self._checkpoint_pieces: list[bytes] = []
         self.held: frozenset[tuple[str, str]] = frozenset()
-        """Attempts and hosts: copies are being made there which the ledger does not know yet, and
-        no segment of copies goes there meanwhile. Not in the log: who makes them ends with it."""
+        """Attempts and hosts: copies are being made on these that the ledger does not know yet, and
+        no segment of copies goes meanwhile. Not in the log: their making ends with it."""
 
     def take_checkpoint(self, event: CheckpointEvent) -> None:
         """Take a piece of a checkpoint; one that was begun and not ended counts for nothing."""
@@ -374,7 +374,7 @@ class LedgerState:
     def add_copies(self, event: CopyEvent) -> None:
         """Take note of copies that were made again, in the place of those on lost hosts.
 
-        The copy of a block that was released meanwhile, or that has one there, is not needed:
+        The copy of a block that was released meanwhile, or that has one on its host, is not needed:
         `releases` names its segment. So it does with that of a copy that is given up, for the host
         may come back.
 
@@ -544,7 +544,7 @@ class LedgerState:
         return stream.kept
 
     def is_kept(self, attempt: str) -> bool:
-        """Tell whether the blocks of an attempt are read by places."""
+        """Return whether the blocks of an attempt are read by places."""
         return self.streams[self.attempts[attempt].stream_id].kept is not None
 
     def note_consumer(self, event: ConsumerEvent) -> None:
@@ -608,7 +608,7 @@ class LedgerState:
         return found
 
     def forget_host(self, host: str) -> None:
-        """Forget that attempts had copies on a host of which nothing is left."""
+        """Forget that attempts had copies on a host that has nothing of them left."""
         for attempt in self.attempts.values():
             if not any(key[0] == host for key in attempt.replicas):
                 attempt.replica_hosts.pop(host, None)
@@ -752,13 +752,13 @@ class LedgerState:
 
     @staticmethod
     def _is_copy_left_behind(attempt: AttemptLedger, copy: ReplicaSegment) -> bool:
-        # Copies that were made again lie in the same log, also behind those that are on their way.
+        # Copies that were made again are in the same log, also behind those that are on their way.
         newest = attempt.newest_replicas
         is_behind = all(copy[:2] != one[:2] or copy[2] < one[2] for one in newest)
         return is_behind and not attempt.numbers.gaps
 
     def forget(self, attempts: Iterable[str]) -> None:
-        """Drop attempts of which nothing is left.
+        """Drop attempts that have nothing left.
 
         Raises:
             LedgerError: When one of them still has blocks.

@@ -320,7 +320,7 @@ class RecoveredLedger:
         number: The highest record number seen, confirmed or not.
         after: The last confirmed record's number; the next record follows it.
         records: Records that were read.
-        first_segment: The lowest segment that is still there, or -1 when there is none.
+        first_segment: The lowest segment that still exists, or -1 when there is none.
     """
 
     state: LedgerState
@@ -348,7 +348,7 @@ def recover_ledger(folder: str, reader: LogReader) -> RecoveredLedger:
         found = _replay(folder, reader, segments[position:], segments[0])
         if found is not None:
             return found
-        # The process ended while it wrote this snapshot: what is older is still there.
+        # The process ended while it wrote this snapshot: what is older still exists.
     if not segments:
         return RecoveredLedger(LedgerState(), 0, 0, 0, -1)
     raise LedgerRecoveryError(folder, segments[0], 0, "the snapshot that begins here has no end")
@@ -359,7 +359,7 @@ def _begins_with_snapshot(reader: LogReader, segment: int) -> bool:
         for record in reader.segment_records(segment):
             return record.kind == SNAPSHOT_KIND and decode_snapshot(record.payload).index == 0
     except (CorruptRecordError, ValueError):
-        # The replay from an earlier segment reads this record again and tells of the damage.
+        # The replay from an earlier segment reads this record again and reports the damage.
         return False
     return False
 
@@ -376,7 +376,7 @@ def _replay(
                 if not replay.take(record):
                     return None
             except LedgerRecoveryError:
-                # The cause may be a damaged record before this one, which the log tells of last.
+                # The cause may be a damaged record before this one, which the log reports last.
                 for _ in records:
                     pass
                 raise

@@ -96,7 +96,7 @@ class RetainedSegments:
         """Return the oldest segments that have that many bytes together, or all.
 
         Args:
-            attempts: Only those of these attempts.
+            attempts: Only these attempts' segments.
             size_bytes: How much is wanted.
         """
         wanted = frozenset(attempts)

@@ -66,7 +66,7 @@ class BlockAdditionEvent(msgspec.Struct, frozen=True, array_like=True, tag=1):
     schema: bytes | None
     rows: tuple[BlockRow, ...]
     replicas: tuple[tuple[str, str], ...] = ()
-    """Host and folder of each copy that the rows tell of."""
+    """Host and folder of each copy in the rows."""
 
 
 class BatchAllocationEvent(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -151,8 +151,8 @@ class LoggedEpoch(msgspec.Struct, frozen=True, array_like=True):
     clock_ms: int = 0
     """What time it was when it ended, in ms since the epoch; 0 before that was noted."""
     is_open: bool = False
-    """It has no blocks, and whether it is where it belongs is not known. (Of one with blocks that
-    is told by its consumer's place.)"""
+    """It has no blocks, and whether it is where it belongs is not known. (Of one with blocks its
+    consumer's place says that.)"""
 
 
 class EpochEvent(msgspec.Struct, frozen=True, array_like=True, tag=16):
@@ -218,7 +218,7 @@ class CopyEvent(msgspec.Struct, frozen=True, array_like=True, tag=18):
 
 
 class CheckpointEvent(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """A piece of a checkpoint, which replaces the one before once its last piece is there."""
+    """A piece of a checkpoint, which replaces the one before once its last piece is written."""
 
     index: int
     is_last: bool
@@ -286,7 +286,7 @@ class AttemptState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Consumer(msgspec.Struct, array_like=True):
-    """Who reads a stream; as it is, it stands in a snapshot."""
+    """A stream's readers; stored as it is in a snapshot."""
 
     place: int
     """It needs the blocks from here on."""
@@ -318,7 +318,7 @@ class RetainedSegment(msgspec.Struct, array_like=True):
     Attributes:
         attempt: The receiver attempt that wrote it.
         folder: The attempt's log.
-        number: Its number there.
+        number: Its number in that log.
         at_ms: When the last of its blocks was cleaned up, ms since the epoch.
         size_bytes: Bytes of the records that are retained.
         records: Records of the stream in them.
@@ -403,7 +403,8 @@ class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):
     retained: tuple[RetainedSegment, ...] = ()
     """Segments that are retained, the oldest first."""
     checkpoint: bytes = b""
-    """A piece of the program's newest checkpoint; those of all parts make it up, in their order."""
+    """A piece of the program's newest checkpoint; the pieces of all parts make it up, in their
+    order."""
 
 
 _encoder = msgspec.msgpack.Encoder()

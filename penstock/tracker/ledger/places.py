@@ -56,11 +56,11 @@ class KeptStream:
     Attributes:
         stream_id: The stream.
         epoch: Names this stream of this ledger: places of another one are other blocks.
-        first: The place of the first block that is there.
+        first: The place of the first block that is kept.
         next: The place that the next block will have.
         records: Records of the stream before that, since it began.
-        size_bytes: Bytes of the blocks that are there.
-        consumers: Who reads it.
+        size_bytes: Bytes of the blocks that are kept.
+        consumers: Its readers.
         released_ms: When the last block that is gone was added, ms since the epoch; -1: none is.
     """
 
@@ -75,10 +75,10 @@ class KeptStream:
 
 
 class Places:
-    """What consumers ask of the ledger, and tell it. Safe to use from any thread.
+    """What consumers ask of the ledger, and report to it. Safe to use from any thread.
 
     As everywhere in the ledger, a change is in the driver log before it is in memory, and in memory
-    before anybody is told (I1, I4).
+    before anyone hears of it (I1, I4).
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Places:
         self._check("more blocks")
 
     def stream(self, stream_id: int) -> KeptStream:
-        """Return what is there of a stream.
+        """Return what is kept of a stream.
 
         Raises:
             LedgerError: It is not read by places.
@@ -134,11 +134,11 @@ class Places:
     def between(
         self, stream_id: int, start: int, end: int
     ) -> tuple[int, tuple[ReceivedBlockInfo, ...], tuple[int, ...]]:
-        """Return the blocks from `start` up to `end`, as far as they are there.
+        """Return the blocks from `start` up to `end`, as far as they are kept.
 
         Returns:
-            The place of the first of them, at or after `start` (I15: who asks for what was released
-            sees that by this); the blocks; when each was added, ms since the epoch.
+            The place of the first of them, at or after `start` (I15: this shows a caller that what
+            it asked for was released); the blocks; when each was added, ms since the epoch.
 
         Raises:
             LedgerError: The stream is not read by places.
@@ -152,7 +152,7 @@ class Places:
             )
 
     def records_before(self, stream_id: int, place: int) -> int:
-        """Return how many records the stream has before a place that is there, or is next."""
+        """Return how many records the stream has before a place that is kept, or is next."""
         with self._state_lock:
             return self._state().kept(stream_id).records_before(place)
 
@@ -191,7 +191,7 @@ class Places:
             return kept.end_of(start, last, max_records, max_bytes)
 
     def unread(self, stream_id: int, reached: Mapping[str, int]) -> tuple[int, str]:
-        """Return the bytes that a consumer has not read yet, and who; see `KeptBlocks.unread`."""
+        """Return the bytes that one has not read yet, and the consumer; see `KeptBlocks.unread`."""
         with self._state_lock:
             return self._state().kept(stream_id).unread(reached)
 

@@ -79,12 +79,12 @@ _SNAPSHOTS = SnapshotRule()
 _READ_TRIES = 5
 
 _LOG_NAME = "driver log"
-"""Tells it from other logs of the same key."""
+"""Distinguishes it from other logs of the same key."""
 
 
 @dataclass(frozen=True)
 class AttemptRegistration:
-    """What a newly registered receiver attempt is told.
+    """What a newly registered receiver attempt gets.
 
     Attributes:
         first_block_number: It numbers its blocks from here, one by one.
@@ -105,7 +105,7 @@ class LoggedSegment:
         attempt: The receiver attempt that wrote it.
         host: The host on which it did.
         folder: The attempt's log.
-        number: The segment's number there.
+        number: The segment's number in that log.
         size_bytes: Bytes of the records that were taken.
         records: Records of the stream in them.
         runs: Their sequences in the log: first and last of each run, in order.
@@ -128,7 +128,7 @@ class ReceivedBlockTracker:
     held only while it is looked at or changed, and never while the disk is waited for.
 
     Attributes:
-        places: The streams that are read by places, and who reads them.
+        places: The streams that are read by places, and their readers.
     """
 
     def __init__(
@@ -241,8 +241,8 @@ class ReceivedBlockTracker:
     ) -> ReceivedBlockTracker:
         """Read what the driver log in `folder` says, and leave it as it is.
 
-        What is told to this ledger changes its memory alone. A log that is being written gives an
-        earlier state; on HDFS it is an error.
+        What this ledger is asked to do changes its memory alone. A log that is being written gives
+        an earlier state; on HDFS it is an error.
 
         Args:
             folder: The driver log's folder.
@@ -312,7 +312,7 @@ class ReceivedBlockTracker:
         are_kept: bool = False,
         kept: Collection[str] = (),
     ) -> dict[str, int]:
-        """Say which streams the program has; only of these are blocks taken from now on.
+        """Say which streams the program has; from now on only their blocks are taken.
 
         A stream that the ledger knows keeps its number. One of a ledger in which streams had no
         names is known by its number. A number is never given to another name.
@@ -497,8 +497,8 @@ class ReceivedBlockTracker:
         """Give receivers that share a source its splits, and fence those whose splits change.
 
         Args:
-            splits: Who has which.
-            unregistered: Attempts that have not registered: they are told of these when they do.
+            splits: Which receiver has which.
+            unregistered: Attempts that have not registered: they get these when they do.
 
         Returns:
             Whether it was done; not if one of them has registered, and reads what it had.
@@ -574,9 +574,10 @@ class ReceivedBlockTracker:
             return self._state.find_block(stream_id, number)
 
     def hold_copies(self, held: Collection[tuple[str, str]]) -> None:
-        """Say of which attempts copies are made on which hosts; nothing else is now.
+        """Say which attempts' copies are made on which hosts now: these and no others.
 
-        Segments of copies of these attempts stay there: one may have a copy that is not added yet.
+        Segments of copies of these attempts stay on them: one may have a copy that is not added
+        yet.
         """
         with self._state_lock:
             self._state.held = frozenset(held)
@@ -588,11 +589,11 @@ class ReceivedBlockTracker:
 
         Args:
             copies: The blocks, each with the place of its new copy.
-            lost: Hosts that are gone: these take the place of the copies there.
+            lost: Hosts that are gone: these replace the copies on them.
 
         Returns:
-            Hosts and attempts of copies that are not needed, as nothing is left of the attempt. (Of
-            one that lives others may be on their way there; `releases` names its segments.)
+            Hosts and attempts of copies that are not needed, as nothing is left of the attempt.
+            (One that lives may have others on their way; `releases` names its segments.)
 
         Raises:
             LedgerWriteError: The driver log did not take it; nothing was changed.
@@ -704,7 +705,7 @@ class ReceivedBlockTracker:
             return tuple(stream.unallocated.values()) if stream is not None else ()
 
     def blocks_on(self, host: str) -> Mapping[int | None, tuple[ReceivedBlockInfo, ...]]:
-        """Return the blocks that are on a host, or have a copy there, by the batch that has them.
+        """Return the blocks that are on a host, or have a copy on it, by the batch that has them.
 
         Under None stand those that wait for a batch. A batch that was not cleaned up may be
         complete already.
@@ -720,7 +721,7 @@ class ReceivedBlockTracker:
 
     @property
     def attempts(self) -> tuple[str, ...]:
-        """Receiver attempts of which something is left."""
+        """Receiver attempts that have something left."""
         with self._state_lock:
             return tuple(self._state.attempts)
 
@@ -866,8 +867,8 @@ class ReceivedBlockTracker:
         retained is promised to no one.
 
         Args:
-            host: What is there goes; None: what is anywhere.
-            size_bytes: So much of it, or all.
+            host: What is on it goes; None: what is anywhere.
+            size_bytes: This much of it, or all.
 
         Returns:
             What may be deleted now; how many segments are retained no longer; how many bytes of
@@ -918,8 +919,8 @@ class ReceivedBlockTracker:
     def logged_segments(self, stream_id: int) -> tuple[LoggedSegment, ...]:
         """Return where the receivers' logs have the blocks of a stream, in order (I5).
 
-        Those that wait, those of batches, what is retained, and what is read by places. A block
-        that is in no log is left out.
+        Those that wait, batches' blocks, what is retained, and what is read by places. A block that
+        is in no log is left out.
         """
         with self._state_lock:
             state = self._state

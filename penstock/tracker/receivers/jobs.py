@@ -133,7 +133,7 @@ class Starts(Protocol):
         ...
 
     def job_thread_died(self, stream_id: int, error: BaseException) -> None:
-        """Tell the user what the thread died of."""
+        """Report what the thread died of."""
         ...
 
 
@@ -261,7 +261,7 @@ class ReceiverJob:
             return True
         delay_s = self._backoff.next_delay_s(self._clock.monotonic_s() - started_s)
         when = f"in {delay_s:.1f} s" if delay_s else "at once"
-        # A hundred that share a slot come back together; what they died of is told.
+        # A hundred that share a slot come back together; what they died of is logged.
         level = logging.INFO if self._slot is not None and not delay_s else logging.WARNING
         self._limited_log.log(f"{self._name} is started again {when}", like=level, level=level)
         return not self._clock.wait(self._stopping, delay_s)
@@ -341,7 +341,7 @@ class ReceiverStarts:
         return Launch(attempt, partial(run_receiver, launch), places)
 
     def warn_of_few_slots(self) -> None:
-        """Tell when the executors that are left have no room for batches beside the receivers."""
+        """Warn when the executors that are left have no room for batches beside the receivers."""
         slots = self._cluster.slots()
         if slots <= self._tasks:
             self._limited_log.log(
@@ -370,7 +370,7 @@ class ReceiverStarts:
         stopping = not self._is_started()
         is_spark_over = not stopping and is_end_of_spark(error, trace, self._cluster)
         ended = self._receivers.job_ended(stream_id, attempt)
-        # A receiver that deregistered has told of its error itself.
+        # A receiver that deregistered has reported its error itself.
         told = (
             bool(trace)
             and not (stopping or is_spark_over or ended.moves)
@@ -380,7 +380,7 @@ class ReceiverStarts:
         if told:
             text = f"The job of receiver {stream_id} failed"
             cause = headline(trace)
-            # What a shared process dies of is told once, and names those that were in it.
+            # What a shared process dies of is reported once, and names those that were in it.
             about = cause if stream_id in self._sharing else stream_id
             self._limited_log.log(f"{text}: {cause}", about=about)
             info = self._receivers.keep_error(stream_id, text, trace)
@@ -422,7 +422,7 @@ class ReceiverStarts:
         return count >= HOPELESS_STARTS
 
     def job_thread_died(self, stream_id: int, error: BaseException) -> None:
-        """Tell the user of a defect, or of the end of Spark that came between two jobs."""
+        """Report a defect, or the end of Spark that came between two jobs."""
         trace = "".join(traceback.format_exception(error))
         if is_end_of_spark(error, "", self._cluster):
             self._listeners.ended_with_spark(stream_id, trace)
@@ -431,7 +431,7 @@ class ReceiverStarts:
 
 
 def is_end_of_spark(error: BaseException | None, trace: str, cluster: Cluster) -> bool:
-    """Tell whether a job ended because its SparkContext or the JVM has."""
+    """Return whether a job ended because its SparkContext or the JVM has."""
     return (
         _SPARK_IS_OVER in trace
         or isinstance(error, _JVM_IS_GONE)
@@ -440,7 +440,7 @@ def is_end_of_spark(error: BaseException | None, trace: str, cluster: Cluster) -
 
 
 def text_of_job(error: BaseException) -> str:
-    """Return what there is to know of a failed job: Spark puts the task's traceback there."""
+    """Return what there is to know of a failed job: Spark puts the task's traceback into it."""
     return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
 
 

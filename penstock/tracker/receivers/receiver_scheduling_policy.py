@@ -28,7 +28,7 @@ class ReceiverSchedulingPolicy:
         Args:
             receivers: The preferred location of each receiver (a host or an executor's location
                 as text), or None, by stream.
-            executors: The executors that are there.
+            executors: The executors that are up.
 
         Returns:
             Candidate locations by stream, each list empty when there are no executors. A
@@ -80,7 +80,7 @@ class ReceiverSchedulingPolicy:
             stream_id: The receiver; what it was scheduled on before does not count.
             preferred: Its preferred location, or None.
             infos: All receivers by stream.
-            executors: The executors that are there.
+            executors: The executors that are up.
 
         Returns:
             The preferred location, if there is one, and all executors without weight, or else all

@@ -1,4 +1,4 @@
-"""What the driver knows of each receiver, and what it tells listeners of it."""
+"""What the driver knows of each receiver, and what it reports to listeners."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ReceiverTrackingInfo:
         attempt: The attempt that was launched last, or empty.
         last_error_message: What the last error was about, or empty.
         last_error: Its traceback, or empty.
-        last_error_time_ms: When it was told, or -1.
+        last_error_time_ms: When it was reported, or -1.
         attempts: How many were launched.
         addresses: Where it listens, while ACTIVE.
         dropped: Records that its attempts dropped.
@@ -132,7 +132,7 @@ class ReceiverTrackingInfo:
 
 
 class ReceiverTrackerEvents(Protocol):
-    """Who is notified of receivers. Called on the tracker's threads: must not block for long."""
+    """Notified of receivers. Called on the tracker's threads: must not block for long."""
 
     def receiver_started(self, info: ReceiverTrackingInfo, /) -> None:
         """A receiver registered."""
@@ -177,7 +177,7 @@ class Listeners:
         self._call(lambda: self._events.permanent_error(stream_id, message, error))
 
     def ended_with_spark(self, stream_id: int, error: str) -> None:
-        """A receiver's job ended with its SparkContext or the JVM; who is told asks Spark."""
+        """A receiver's job ended with its SparkContext or the JVM; the listener asks Spark."""
         message = f"Receiver {stream_id} ended with its SparkContext"
         _log.info("%s", message)
         self._call(lambda: self._events.permanent_error(stream_id, message, error))

@@ -36,7 +36,7 @@ _REMEMBERED_CLEANUPS = 64
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of a receiver, as they are told to it.
+    """The rates of a receiver, as they are sent to it.
 
     Attributes:
         records_per_second: None is no limit.
@@ -83,8 +83,8 @@ class Ended:
         bounced: The tracker had refused this attempt because of its place.
         permanent: It must not be started again.
         registered: This attempt had registered.
-        disconnected: Its connection is gone too, so nothing of it can arrive any more.
-        moves: It was told to end, to be started again at once.
+        disconnected: Its connection is also gone, so nothing of it can arrive any more.
+        moves: It was asked to end, to be started again at once.
     """
 
     info: ReceiverTrackingInfo
@@ -113,7 +113,7 @@ class Receivers:
             receivers: Name of the stream and preferred location of each receiver.
             clock: Says when errors happened.
             is_local: All places are the same.
-            first_rates: Records and bytes per second that a receiver has while it was told of none.
+            first_rates: Records and bytes per second that a receiver has before it gets any.
         """
         self._clock = clock
         self._is_local = is_local
@@ -167,7 +167,7 @@ class Receivers:
         return None
 
     def on_executors(self, executors: Collection[str]) -> list[ReceiverTrackingInfo]:
-        """Return the receivers that run on some executors, and were not told to move."""
+        """Return the receivers that run on some executors, and were not asked to move."""
         with self._lock:
             return [
                 entry.info
@@ -262,7 +262,7 @@ class Receivers:
         return any(
             message.host == place.host
             if isinstance(place, HostLocation)
-            # A worker that cannot tell its executor's id says "driver": then the host must do.
+            # A worker that does not know its executor's id says "driver": then the host must do.
             else message.executor_id == place.executor_id
             or (message.executor_id == "driver" and message.host == place.host)
             for place in info.scheduled_locations
@@ -475,7 +475,7 @@ class Receivers:
             return True
 
     def connected(self) -> set[int]:
-        """Return the streams of which any attempt has a connection."""
+        """Return the streams with an attempt that has a connection."""
         with self._lock:
             return self._connected()
 
@@ -507,7 +507,7 @@ class Receivers:
         return True
 
     def is_current(self, message: ReportRateStatus | ReportFullLog) -> bool:
-        """Tell whether a report comes from the attempt that was launched last."""
+        """Return whether a report comes from the attempt that was launched last."""
         with self._lock:
             entry = self._entries.get(message.stream_id)
             return entry is not None and entry.info.attempt == message.attempt

@@ -4,7 +4,7 @@ The executor's half, and what must hold, is `penstock.receiver.attempts.slot`. A
 an attempt by `ReceiverSlot.run`, as it would by a Spark job. The slot's own job runs while one of
 its receivers may have another start: it begins with the first attempt, and again with the next one
 after it has failed. Which streams share a process is kept from one job to the next. All its jobs
-are run by one thread, the only one of a slot that has a thread of the JVM, too.
+are run by one thread, the only one of a slot that also has a thread of the JVM.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class ReceiverSlot:
     def move(self) -> None:
         """Have its job end when its receivers have, and start them again in another one.
 
-        They are told by others.
+        Others ask them to end.
         """
         with self._changed:
             self._moves = self._moves or any(run.process for run in self._runs.values())
@@ -321,7 +321,7 @@ def _with_text(error: BaseException) -> BaseException:
         return error
     try:
         return PenstockError(f"{type(error).__name__}: {error}")
-    except Exception as gone:  # noqa: BLE001 - it tells that there is no JVM any more
+    except Exception as gone:  # noqa: BLE001 - it shows that there is no JVM any more
         return gone
 
 

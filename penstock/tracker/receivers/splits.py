@@ -5,10 +5,11 @@ What must hold
 
 * *A split is in one place.* Who has which splits stands in the ledger, and a receiver learns of its
   own when it registers. They change only for receivers that are at rest: whose job is over, or
-  whose attempt has not registered yet, and of which there is no connection. The record that says
-  so fences the attempts before, so that also a process that Spark has lost sight of adds nothing
-  of a split that is another's; and it is not written if one has registered meanwhile.
-* *Its position goes with it*, in that same record: who gets a split begins behind its last block.
+  whose attempt has not registered yet, and that have no connection. The record that says so fences
+  the attempts before, so that also a process that Spark has lost sight of adds nothing of a split
+  that is another's; and it is not written if one has registered meanwhile.
+* *Its position goes with it*, in that same record: a receiver that gets a split begins behind its
+  last block.
 * *Moves are sticky.* A split stays where it is unless its receiver has too many, or is not wanted;
   receivers whose splits stay are not touched.
 * *One that dies keeps its splits*: its restart, which takes no one else down, is sooner there than
@@ -22,7 +23,7 @@ Each of the most receivers that the stream may have is a stream of the ledger of
 own attempts, blocks and rates; those without splits do not run.
 
 The life of a move: the splits are divided again (`divided`); receivers that would have others are
-told to stop, and store their last blocks; their jobs' threads wait in `await_turn`; when they are
+asked to stop, and store their last blocks; their jobs' threads wait in `await_turn`; when they are
 at rest, it is divided among them alone, logged, and they start. One that does not end is cancelled,
 and if that is of no use it keeps what it has, and the move is tried again.
 """
@@ -87,7 +88,7 @@ def divided(
 
     Args:
         splits: All there are.
-        now: Who has which; who stands before others is taken before them.
+        now: Which receiver has which; an earlier one is taken before later ones.
         wanted: How many receivers there are to be.
         fixed: Receivers that keep what they have.
         gone: Those that can have none.
@@ -123,7 +124,7 @@ class SharedSource:
 
     Attributes:
         name: Its name.
-        streams: The ledger's streams of its receivers, of which each has one.
+        streams: The ledger's streams of its receivers; each has one.
         receivers: How many the program asks for.
     """
 
@@ -189,7 +190,7 @@ class SplitStream:
         self._has: dict[int, Splits] = dict.fromkeys(self.streams)
         self._held: frozenset[int] = frozenset()
         self._late: frozenset[int] = frozenset()
-        """Those that were told to stop, and did not in time."""
+        """Those that were asked to stop, and did not in time."""
         self._resting = set(self.streams)
         self._over: set[int] = set()
         self._gone: set[int] = set()
@@ -274,7 +275,7 @@ class SplitStream:
 
     @property
     def splits(self) -> dict[int, Splits]:
-        """Who has which splits."""
+        """Which receiver has which splits."""
         with self._changed:
             return dict(self._has)
 
@@ -317,7 +318,7 @@ class SplitStream:
                 self._is_due = False
 
     def _look(self, now_s: float) -> None:
-        """Ask for the splits now and then; what cannot be told leaves them as they are."""
+        """Ask for the splits now and then; no answer leaves them as they are."""
         pause_s = min(_ASK_AGAIN_S, self._interval_s) if self._has_one_ended() else self._interval_s
         if self._answer is None and now_s - self._asked_s >= pause_s:
             self._ask()
@@ -358,7 +359,7 @@ class SplitStream:
             try:
                 names, changes = receiver._splits_after(places)
                 answer.set_result((names_of(kind, names), changes))
-            except BaseException as error:  # noqa: BLE001 - of the program; it is told with its name
+            except BaseException as error:  # noqa: BLE001 - of the program; reported with its name
                 answer.set_exception(error)
 
         OwnedThread(call, f"splits-{self.streams[0]}-call").start()
@@ -485,8 +486,8 @@ class SplitStream:
         """Return those that have no connection, and read nothing. `_changed` is held.
 
         Args:
-            streams: Of which receivers.
-            starting: The attempts that have not registered; None: those of now.
+            streams: Of the receivers.
+            starting: The attempts that have not registered; None: the present ones.
         """
         if starting is None:
             starting = self._receivers.starting()
