@@ -435,6 +435,7 @@ CASES: tuple[Case, ...] = (
             Check("added_per_minute", at_least=99_000, title="blocks a minute"),
             Check("p50_ms", at_most=1, title="answer, p50 ms"),
             Check("p99_ms", at_most=20, title="answer, p99 ms"),
+            Check("in_driver_p99_ms", title="of it in the driver, p99 ms"),
             Check("driver_cores", title="cores that the driver uses"),
             Check("log_mib_per_minute", title="driver log, MiB a minute"),
             Check("allocation_ms", title="allocation of a batch of 1 s, ms"),

@@ -3,6 +3,10 @@
 The tracker is the real one, its driver log synced before each answer; the receivers are played by
 other processes over real sockets. Meanwhile a batch is allocated each second and cleaned up after.
 
+An answer's time is taken where it is waited for, and once more in the driver, from the arrival of
+its message to the moment when it is handed to the socket: those who play the receivers are two
+processes for a thousand, and what all are told at one time makes their answers wait there, too.
+
 At most is measured twice: with one block in each message, where half of the machine's CPU goes to
 those who play the receivers, and with as many as wait in a receiver whose queue is full.
 """
@@ -30,6 +34,8 @@ from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, open_ledger
 from penstock.wal import _filesystem
+from penstock.wire import Server
+from penstock.wire.messages import AddBlock
 
 RECEIVERS = 1000
 EXECUTORS = 100
@@ -69,6 +75,31 @@ class Writes:
 
 
 writes = Writes()
+
+
+class Answers:
+    """How long the driver took for each answer to `AddBlock`."""
+
+    def __init__(self):
+        self.seconds = deque(maxlen=1_000_000)
+        began_s = {}
+        received, reply = Server.frame_received, Server._reply
+
+        def begin(server, connection, ask_id, kind, message):
+            if type(message) is AddBlock:
+                began_s[connection, ask_id] = time.perf_counter()
+            return received(server, connection, ask_id, kind, message)
+
+        def end(server, connection, ask_id, message):
+            reply(server, connection, ask_id, message)
+            begun_s = began_s.pop((connection, ask_id), None)
+            if begun_s is not None:
+                self.seconds.append(time.perf_counter() - begun_s)
+
+        Server.frame_received, Server._reply = begin, end
+
+
+answers = Answers()
 
 
 class Batches:
@@ -238,11 +269,13 @@ def counts(tracker):
 def window(tracker, batches, peers, interval_s, seconds, blocks_each=1):
     """Have blocks added for a while; return what came of it."""
     before, cpu_s, first = counts(tracker), time.process_time(), len(batches.allocation_s)
+    answers.seconds.clear()
     begun_s = time.monotonic()
     latencies = sorted(peers.work(interval_s, seconds, blocks_each))
     taken_s = time.monotonic() - begun_s
     cpu_s = time.process_time() - cpu_s
     after = counts(tracker)
+    in_driver = sorted(answers.seconds)
     allocation_s = sorted(batches.allocation_s[first:])
     longest = max(range(first, len(batches.write_s)), key=batches.allocation_s.__getitem__)
     blocks = sum(batches.blocks[first : len(batches.allocation_s)])
@@ -251,6 +284,8 @@ def window(tracker, batches, peers, interval_s, seconds, blocks_each=1):
         "added_per_minute": added / taken_s * 60,
         "p50_ms": quantile(latencies, 0.5) * 1000,
         "p99_ms": quantile(latencies, 0.99) * 1000,
+        "in_driver_p50_ms": quantile(in_driver, 0.5) * 1000,
+        "in_driver_p99_ms": quantile(in_driver, 0.99) * 1000,
         "driver_cores": cpu_s / taken_s,
         "log_mib_per_minute": size / MIB / taken_s * 60,
         "log_bytes_per_block": size / max(1, added),
@@ -272,7 +307,8 @@ def reports(peers):
 def in_words(found):
     return (
         f"{found['added_per_minute']:,.0f} a minute; answer p50 {found['p50_ms']:.1f} ms, "
-        f"p99 {found['p99_ms']:.1f} ms; {found['driver_cores']:.2f} cores; driver log "
+        f"p99 {found['p99_ms']:.1f} ms, in the driver {found['in_driver_p50_ms']:.1f} and "
+        f"{found['in_driver_p99_ms']:.1f}; {found['driver_cores']:.2f} cores; driver log "
         f"{found['log_bytes_per_block']:.0f} bytes a block, {found['log_records_per_s']:.0f} "
         f"records/s; allocation {found['allocation_ms']:.1f} ms a batch of 1 s, "
         f"{found['longest_allocation_ms']:.1f} at most, of which the log was written "
