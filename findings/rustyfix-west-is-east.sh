@@ -28,7 +28,7 @@ edition = "2021"
 
 [dependencies]
 rustyfix = { version = "=0.7.4", default-features = false, features = ["utils-chrono"] }
-smallvec = { version = "1", features = ["const_generics"] }
+smallvec = { version = "=1.16.6", features = ["const_generics"] }
 END
 cat > src/main.rs <<'END'
 use rustyfix::field_types::Tz;
