@@ -75,7 +75,7 @@ class SourceReceiver(ThreadedReceiver):
     """The extra of ``penstock`` that has what it requires."""
     STOP_BOUND_S: ClassVar[float | None] = 4.0
 
-    def __init__(self, storageLevel: StorageLevel | str) -> None:
+    def __init__(self, storageLevel: StorageLevel | str | None) -> None:
         super().__init__(storageLevel)
         for package in self.requires:
             check_installed(package, f"a {type(self).__name__}", self.extra)

@@ -82,7 +82,7 @@ class DatagramReceiver(SelectingReceiver):
         maxDatagram: int = 65_535,
         receiveBuffer: int = 8 << 20,
         share: bool = False,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         if (port is None) == (path is None):

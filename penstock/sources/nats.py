@@ -131,7 +131,7 @@ class NatsReceiver(LoopReceiver):
         columns: bool = False,
         values: ValueFormat | None = None,
         options: Mapping[str, Any] | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         self._servers = [servers] if isinstance(servers, str) else list(servers)

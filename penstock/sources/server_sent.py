@@ -95,7 +95,7 @@ class ServerSentEventsReceiver(LoopReceiver):
         maxEvent: int = 16 << 20,
         silence: float | None = 300.0,
         authorities: str | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         check_url(url, "http", "https")

@@ -126,7 +126,7 @@ class SqsReceiver(AwsReceiver):
         roleArn: str | None = None,
         roleSessionName: str = "penstock",
         roleExternalId: str | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         self.queue = checked_text(queue, "queue", "the name or the URL of a queue")

@@ -99,7 +99,7 @@ class WebSocketReceiver(LoopReceiver):
         maxMessage: int = 16 << 20,
         pingTimeout: float = 20.0,
         authorities: str | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         if not callable(url):

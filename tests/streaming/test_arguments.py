@@ -541,3 +541,11 @@ def test_an_operation_that_record_batches_do_not_have_names_the_way_to_it(
         batches.pprint()  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"has no attribute 'pprnt'$"):
         batches.pprnt()  # type: ignore[attr-defined]
+
+
+def test_a_subclass_of_a_source_keeps_the_level_that_it_declares() -> None:
+    class Own(SocketReceiver):
+        storageLevel = StorageLevel.DISK_ONLY
+
+    assert Own("localhost", 1).storageLevel == StorageLevel.DISK_ONLY
+    assert Own("localhost", 1, "MEMORY_ONLY").storageLevel == StorageLevel.MEMORY_ONLY

@@ -50,7 +50,7 @@ class SocketReceiver(ThreadedReceiver):
         self,
         host: str,
         port: int,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         self.host = as_host(host, "hostname")
@@ -131,7 +131,7 @@ class RawSocketReceiver(SocketReceiver):
         self,
         host: str,
         port: int,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
         max_frame_bytes: int = 1 << 30,
     ) -> None:
         super().__init__(host, port, storageLevel)
@@ -160,7 +160,7 @@ class ConvertingSocketReceiver(SocketReceiver):
         host: str,
         port: int,
         converter: Callable[[BinaryIO], Iterable[Any]],
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(host, port, storageLevel)
         if not callable(converter):

@@ -42,7 +42,7 @@ class ThreadedReceiver(Receiver):
     is_finite: bool = False
     is_reopened: bool = False
 
-    def __init__(self, storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2) -> None:
+    def __init__(self, storageLevel: StorageLevel | str | None = None) -> None:
         super().__init__(storageLevel)
         self._begin_start()
 

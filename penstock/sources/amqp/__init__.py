@@ -98,7 +98,7 @@ class AmqpReceiver(ClientReceiver):
         heartbeat_s: int = 30,
         columns: bool = False,
         values: ValueFormat | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         parts, self.port = address_of(url, {"amqp": 5672, "amqps": 5671})

@@ -107,7 +107,7 @@ class GrowingFilesReceiver(ThreadedReceiver):
         text: bool = True,
         maxLine: int = 1 << 20,
         host: str | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         given = [patterns] if isinstance(patterns, (str, os.PathLike)) else patterns

@@ -126,7 +126,7 @@ class HttpReceiver(LoopReceiver):
         privateKey: str | None = None,
         clientAuthorities: str | None = None,
         share: bool = False,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         ports_of(port)

@@ -99,7 +99,7 @@ class KafkaReceiver(ThreadedReceiver):
         topics: Iterable[str],
         kafkaParams: Mapping[str, Any],
         convert: Callable[[KafkaRecord], Any] | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
         *,
         columns: bool = False,
         includeHeaders: bool = False,

@@ -105,7 +105,7 @@ class KinesisReceiver(AwsReceiver):
         roleArn: str | None = None,
         roleSessionName: str = "penstock",
         roleExternalId: str | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         self.stream = checked_text(stream, "stream", "the name or the ARN of a stream")
@@ -219,7 +219,7 @@ class KinesisUtils:
         initialPositionInStream: int,
         checkpointInterval: float,
         metricsLevel: int = MetricsLevel.DETAILED,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
         awsAccessKeyId: str | None = None,
         awsSecretKey: str | None = None,
         decoder: Callable[[Any], Any] = utf8_decoder,

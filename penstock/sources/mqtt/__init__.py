@@ -115,7 +115,7 @@ class MqttReceiver(ClientReceiver):
         retained: bool = True,
         columns: bool = False,
         values: ValueFormat | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         parts, self.port = address_of(url, {"mqtt": 1883, "mqtts": 8883})

@@ -94,7 +94,9 @@ class PostgresBase(SourceReceiver, ABC):
     requires = ("psycopg",)
     extra = "postgres"
 
-    def __init__(self, conninfo: str, storageLevel: StorageLevel | str, timeout_s: float) -> None:
+    def __init__(
+        self, conninfo: str, storageLevel: StorageLevel | str | None, timeout_s: float
+    ) -> None:
         super().__init__(storageLevel)
         from psycopg import ProgrammingError
         from psycopg.conninfo import conninfo_to_dict

@@ -49,7 +49,7 @@ class PostgresNotifyReceiver(PostgresBase):
         columns: bool = False,
         values: ValueFormat | None = None,
         timeout_s: float = 60.0,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(conninfo, storageLevel, timeout_s)
         self._channels = [channels] if isinstance(channels, str) else list(channels)

@@ -139,7 +139,7 @@ class PostgresReceiver(PostgresBase):
         tables: Sequence[str] | None = None,
         rows: Schema | None = None,
         timeout_s: float = 60.0,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(conninfo, storageLevel, timeout_s)
         if not slot or set(slot) - set("abcdefghijklmnopqrstuvwxyz0123456789_") or len(slot) > 63:

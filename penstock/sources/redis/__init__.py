@@ -113,7 +113,7 @@ class RedisListReceiver(RedisReceiver):
         columns: bool = False,
         values: ValueFormat | None = None,
         options: Mapping[str, Any] | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         check_names(key=key)
         if side not in ("left", "right"):
@@ -229,7 +229,7 @@ class RedisChannelReceiver(RedisReceiver):
         columns: bool = False,
         values: ValueFormat | None = None,
         options: Mapping[str, Any] | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         self.channels = [channels] if isinstance(channels, str) else list(channels)
         self.patterns = [patterns] if isinstance(patterns, str) else list(patterns)

@@ -40,7 +40,7 @@ class RedisReceiver(SourceReceiver):
         url: str,
         messages: Messages,
         options: Mapping[str, Any] | None,
-        storageLevel: StorageLevel | str,
+        storageLevel: StorageLevel | str | None,
     ) -> None:
         super().__init__(storageLevel)
         name = type(self).__name__

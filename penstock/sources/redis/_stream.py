@@ -123,7 +123,7 @@ class RedisStreamReceiver(RedisReceiver):
         columns: bool = False,
         values: ValueFormat | None = None,
         options: Mapping[str, Any] | None = None,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         check_names(stream=stream, group=group)
         if claim_after_s is not None and not claim_after_s >= 0.1:

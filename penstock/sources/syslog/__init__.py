@@ -126,7 +126,7 @@ class SyslogReceiver(SelectingReceiver):
         maxConnections: int = 1000,
         receiveBuffer: int = 8 << 20,
         share: bool = False,
-        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
+        storageLevel: StorageLevel | str | None = None,
     ) -> None:
         super().__init__(storageLevel)
         ports = {"udp": udp, "tcp": tcp, "tls": tls}
