@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.processes import stat_of
 from penstock.receiver.attempts.slot_load import SlotLoad
 from penstock.receiver.threads.slot_board import _SILENT_LOOKS, Board, Silence
 from penstock.receiver.threads.source_loop import SourceLoop
@@ -271,6 +273,9 @@ def test_a_process_that_is_stopped_is_not_silent(
     assert [silence.look() for _ in many] == [None for _ in many]
     board.show_look()
     os.kill(pid, signal.SIGSTOP)
+    end_s = time.monotonic() + 10
+    while stat_of(f"/proc/{pid}")[0] != "T" and time.monotonic() < end_s:
+        time.sleep(0.01)  # The signal may not have stopped it yet.
     assert [silence.look() for _ in many] == [None for _ in many]
     os.kill(pid, signal.SIGCONT)
     await_more(tracker)

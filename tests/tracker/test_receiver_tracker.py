@@ -602,6 +602,8 @@ def test_a_reconnect_is_not_a_new_start(tmp_path: Path) -> None:
         attempt.close()
         attempt.connect()
         assert attempt.register().first_block_number == 1 << 32
+        # No block server of its host is connected: that may have been forgotten meanwhile.
+        assert attempt.next_message() == EnsureBlockServer()
         tracker.send_rate_update(0, 5.0)
         assert attempt.next_message() == UpdateRateLimit(0, 5.0)
         events.next("started")

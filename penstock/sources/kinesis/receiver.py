@@ -219,7 +219,7 @@ class KinesisUtils:
         initialPositionInStream: int,
         checkpointInterval: float,
         metricsLevel: int = MetricsLevel.DETAILED,
-        storageLevel: StorageLevel | str | None = None,
+        storageLevel: StorageLevel | str = StorageLevel.MEMORY_AND_DISK_2,
         awsAccessKeyId: str | None = None,
         awsSecretKey: str | None = None,
         decoder: Callable[[Any], Any] = utf8_decoder,

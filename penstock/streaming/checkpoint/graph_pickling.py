@@ -38,6 +38,18 @@ _GONE: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
+class NotForCheckpointsError(TypeError):
+    """An object would be of no use after a restart.
+
+    Attributes:
+        thing: The object.
+    """
+
+    def __init__(self, thing: object, reason: str) -> None:
+        super().__init__(reason)
+        self.thing = thing
+
+
 def dump(thing: Any) -> bytes:
     """Pickle a graph, or a part of it.
 
@@ -75,9 +87,9 @@ class _GraphPickler(_cloudpickle.Pickler):  # type: ignore[misc]  # it comes wit
             return _accumulator, (obj.value, obj.accum_param)
         for kind, reason in _GONE:
             if isinstance(obj, kind):
-                raise TypeError(reason)
+                raise NotForCheckpointsError(obj, reason)
         if _is_of("pyspark.sql", "DataFrame", obj):
-            raise TypeError(f"a DataFrame {_MAKE_IT_LATER}")
+            raise NotForCheckpointsError(obj, f"a DataFrame {_MAKE_IT_LATER}")
         return super().reducer_override(obj)
 
 
