@@ -190,48 +190,6 @@ def test_a_host_that_is_lost_for_good_loses_no_block_that_has_a_second_copy(
         assert "Blocks have no copy on another host" in driver.log()
 
 
-@pytest.mark.long
-def test_a_copy_that_was_lost_is_made_again_before_the_other_is_lost_too(tmp_path: Path) -> None:
-    """Of blocks that wait, and of those of batches that were made before: these find it as well."""
-    if reason := hosts_are_impossible():
-        pytest.skip(f"platform: {reason}")
-    (tmp_path / "cluster").mkdir()
-    (tmp_path / "program").mkdir()
-    cluster = HostCluster(tmp_path / "cluster", hosts=3)
-    settings = {"spark.penstock.blockServer.lease": "5s"}
-    levels = (TWO_COPIES,)
-    try:
-        cluster.start(cores=3)
-        with program(
-            cluster, tmp_path / "program", batch_s=3, levels=levels, settings=settings
-        ) as (driver, feeders):
-            driver.wait_for("read", lambda event: event["copied"])
-            driver.hold.touch()
-            feeders[0].await_acknowledged(3000)
-            lost = [host_of(feeders[0], cluster)]
-            lost[0].kill()
-            shutil.rmtree(cluster.data_of(lost[0]))
-            again = re.compile(r"[0-9]+ blocks have another copy again, on (\S+)")
-            await_that("other copies", lambda: again.search(driver.log()), report=driver.report)
-            made = again.search(driver.log())
-            assert made is not None
-            feeders[0].await_connection(2)
-            feeders[0].await_acknowledged(1000)
-            goal = feeders[0].acknowledged
-            assert len(driver.numbers()) < goal - 3000
-            # Now the host that has had the second copy all the time.
-            (third,) = (host for host in cluster.hosts if host.address == made[1])
-            (second,) = (host for host in cluster.hosts if host not in (third, *lost))
-            second.kill()
-            shutil.rmtree(cluster.data_of(second))
-            driver.hold.unlink()
-            await_processed(driver, feeders)
-            assert_exact(driver, feeders)
-            assert not [event for event in driver.events if event["what"] == "failed"]
-    finally:
-        cluster.stop()
-
-
 @pytest.mark.exhaustive
 def test_a_host_that_comes_back_is_waited_for_and_nothing_is_lost(
     cluster: HostCluster, tmp_path: Path
