@@ -224,7 +224,7 @@ def _filled(sizes: list[tuple[int, int]]) -> KeptBlocks:
     kept = KeptBlocks("epoch")
     for n, (records, size) in enumerate(sizes):
         info = block(0, attempt_name(1), n)
-        kept.append(_sized(info, records, size), n)
+        kept.append(n, _sized(info, records, size), n)
     return kept
 
 

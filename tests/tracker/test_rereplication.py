@@ -252,7 +252,7 @@ def test_blocks_that_are_kept_are_found_by_number_in_any_order(
 ) -> None:
     blocks = KeptBlocks("epoch")
     for number in numbers:
-        blocks.append(block(0, attempt_name(1), number), 0)
+        blocks.append(number, block(0, attempt_name(1), number), 0)
     blocks.release(released)
     for number in range(12):
         found = blocks.find(number)

@@ -85,11 +85,10 @@ class KeptBlocks:
         """Bytes of the blocks that are kept."""
         return self._bytes[-1] - self._bytes[0]
 
-    def append(self, block: ReceivedBlockInfo, added_ms: int) -> None:
+    def append(self, number: int, block: ReceivedBlockInfo, added_ms: int) -> None:
         """Give a block the next place. A clock that was set back does not make it older."""
         if block.num_records:
             self.kind, self.schema = block.kind, block.schema
-        number = _number(block)
         if number < self._newest:
             self._late.add(number)
         self._newest = max(self._newest, number)

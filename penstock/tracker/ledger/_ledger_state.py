@@ -364,7 +364,7 @@ class LedgerState:
             if kept is None:
                 unallocated[number] = block
             else:
-                kept.append(block, added_ms[at] if added_ms else 0)
+                kept.append(number, block, added_ms[at] if added_ms else 0)
             if block.position is not None and number > stream.position_number:
                 stream.position.take(block.position)
                 stream.position_number = number

@@ -301,8 +301,8 @@ def _add(state: LedgerState, batch: int, event: BlockAdditionEvent) -> None:
         return
     if batch == KEPT:
         kept = state.kept(event.stream_id)
-        for (_, block), row in zip(blocks, event.rows, strict=True):
-            kept.append(block, row.added_ms)
+        for (number, block), row in zip(blocks, event.rows, strict=True):
+            kept.append(number, block, row.added_ms)
         return
     taken = state.batches.get(batch)
     if taken is None:
