@@ -398,9 +398,19 @@ def test_what_was_cleaned_up_goes_on_both_hosts(tmp_path: Path) -> None:
         found = first.next_message()
         assert isinstance(found, ReleaseBlocks)
         assert name in found.attempts
+        # A driver that is killed now leaves it to the next one, which has only the ledger.
+        tracker.cleanup_old_blocks_and_batches(4000)
+        assert name in tracker.ledger._state.attempts
         again = Attempt(attempt.launch, ())
         again.ask(RegisterBlockServer(B, (B, 4713), 2))
         assert again.next_message() == ReleaseBlocks((name,), ((folder, 3),))
+        assert first.next_message() == ReleaseBlocks((name,), ((f"/log/0-{name}", 3),))
+        # Its own host is not told again and again meanwhile. What was sent comes before an answer.
+        first.ask(FindBlockServer(A))
+        assert first.messages.empty()
+        tracker.cleanup_old_blocks_and_batches(5000)
+        assert first.next_message() == ReleaseBlocks((name,), ())
+        assert name not in tracker.ledger._state.attempts
 
 
 # -- loss --------------------------------------------------------------------------------------

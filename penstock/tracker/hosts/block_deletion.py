@@ -96,8 +96,11 @@ class BlockDeletion:
         """
         attempts: dict[str, list[str]] = {}
         segments: dict[str, list[tuple[str, int]]] = {}
+        named_before: set[str] = set()
         for release in releases:
             self._release_copies(release)
+            if release.whole and not release.is_first:
+                named_before.add(release.attempt)
             if release.memory:
                 self._block_servers.release_memory(release.host, release.attempt)
             if release.ended and release.log and not release.log_is_over:
@@ -123,9 +126,14 @@ class BlockDeletion:
                 release.attempt,
                 _cleanups(release.block_ids, release.segments),
             )
+        # Those with copies on a host that is away stay in the ledger: after a crash of this process
+        # nothing else knows that they are to go. They are named on their own host once.
+        owed = self._block_servers.owed()
+        waiting = owed & named_before
         for host in {*attempts, *segments}:
-            gone = attempts.get(host, [])
-            sent = self._block_servers.release(host, gone, segments.get(host, []))
+            named = [one for one in attempts.get(host, ()) if one not in waiting]
+            sent = self._block_servers.release(host, named, segments.get(host, []))
+            gone = [one for one in named if one not in owed]
             # The memory of a host that is gone went with it; the logs are deleted from here.
             if gone and (sent or self._is_shared):
                 # Only then: a driver that is killed in between leaves them to the next one.

@@ -86,6 +86,11 @@ class BlockServers:
                 name for name, host in self._hosts.items() if host.peer is None and _is_left(host)
             ]
 
+    def owed(self) -> set[str]:
+        """Return the attempts whose copies are to be deleted on hosts without a server."""
+        with self._lock:
+            return {name for host in self._hosts.values() for name in host.attempts}
+
     def forget(self, host: str) -> None:
         """Forget a host, unless a server is there again."""
         with self._lock:
