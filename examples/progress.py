@@ -12,7 +12,7 @@ import threading
 from types import TracebackType
 from typing import TextIO
 
-from penstock.clock import Clock, SystemClock
+from penstock.runtime.clock import Clock, SystemClock
 
 __all__ = ["Progress"]
 

@@ -39,16 +39,10 @@ Beside them stand:
 ===========================  =====================================================================
 `settings/`                  every configuration key, how its text is read, what is said of it
 `errors`, `user_errors`      the root of the errors; what the program's own functions raised
-`clock`                      time, which tests drive; how long threads waited
-`threads`, `event_loop`       every thread, and what hears of its end; one with a queue
-`backoff`                    pauses between tries
-`rate_limited_log`           log lines that repeat
+`runtime/`                   time, threads, pauses, processes, lines of the log, reused memory
+`files/`                     files that are seen once they are whole
 `position_changes`           positions that are stored by their changes; positions as JSON
-`whole_files`                what commands write has its name once it is whole
-`parquet_files`              Parquet files in which Spark finds each row that matches
-`reused_memory`              buffers that are used again once no one looks into them
 `hkdf`                       keys out of one secret
-`processes`                  which process is meant, whether it lives, and not beyond its parent
 `worker`, `daemon`           what makes short tasks short in PySpark's worker; warm workers
 `_lazy_door`                 a room whose modules are imported when they are asked for
 `_arguments`, `_html`        what a program gives; records as tables in notebooks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.backoff import Backoff
+from penstock.runtime.backoff import Backoff
 
 
 def test_pauses_double_up_to_the_longest() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from penstock.event_loop import EventLoop
+from penstock.runtime.event_loop import EventLoop
 from tests.bounds import HANG_S
 
 WAIT_S = HANG_S

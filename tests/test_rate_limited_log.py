@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from penstock.clock import ManualClock
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import ManualClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from tests.bounds import HANG_S
 
 

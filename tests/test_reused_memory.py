@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.reused_memory import ReusedMemory
+from penstock.runtime.reused_memory import ReusedMemory
 from tests.bounds import HANG_S
 
 SIZE = 1 << 16
@@ -63,7 +63,7 @@ def test_what_somebody_looks_into_is_his_however_many_are_taken_after_it(look: A
 
 FORK = """
 import os, sys
-from penstock.reused_memory import ReusedMemory
+from penstock.runtime.reused_memory import ReusedMemory
 
 memory = ReusedMemory()
 there, written = os.pipe()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock import threads
-from penstock.threads import OwnedThread, Repeated, wait_for
+from penstock.runtime import threads
+from penstock.runtime.threads import OwnedThread, Repeated, wait_for
 from tests.bounds import HANG_S
 
 

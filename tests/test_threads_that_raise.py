@@ -23,10 +23,10 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import SystemClock
 from penstock.continuous import FunctionSink
-from penstock.event_loop import EventLoop
-from penstock.threads import OwnedThread, Repeated
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.event_loop import EventLoop
+from penstock.runtime.threads import OwnedThread, Repeated
 from penstock.wire.messages import StopReceiver
 from tests.bounds import HANG_S
 from tests.receiver.running import Running, Tracker
@@ -94,7 +94,7 @@ class Heard(logging.Handler):
 def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Heard]:
     found = Heard()
     monkeypatch.setattr(threading, "excepthook", found.hook)
-    monkeypatch.setattr("penstock.threads._PAUSE_S", 0.001)
+    monkeypatch.setattr("penstock.runtime.threads._PAUSE_S", 0.001)
     logger = logging.getLogger("penstock")
     logger.addHandler(found)
     yield found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.clock import ManualClock, WaitClock
+from penstock.runtime.clock import ManualClock, WaitClock
 
 
 def test_a_wait_counts_while_it_lasts() -> None:

@@ -5,7 +5,6 @@ It is fed with the events and readings that they would send.
 
 from __future__ import annotations
 
-from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.listeners.events import (
     BatchCompleted,
@@ -14,6 +13,7 @@ from penstock.listeners.events import (
 )
 from penstock.listeners.input_info import BatchInput
 from penstock.monitor import Application, Model
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import ReceiverStatus, SchedulerStatistics
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.wire.messages import LogReading, PipeReading, ReportRateStatus

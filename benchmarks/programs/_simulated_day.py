@@ -22,8 +22,8 @@ from benchmarks.programs._synthetic import (
     SyntheticBlockServer,
     SyntheticCluster,
 )
-from penstock.clock import ManualClock
 from penstock.receiver import BlockLogs
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, open_ledger
 from penstock.wire.messages import AddBlock, Ok

@@ -17,7 +17,7 @@ import time
 from pyspark import SparkConf, SparkContext
 
 from benchmarks.programs._program import tell
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import StreamingContext, StreamingListener
 from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.recovery import recover_context

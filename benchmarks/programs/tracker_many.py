@@ -29,8 +29,8 @@ from benchmarks.batches import quantile
 from benchmarks.programs import _many_peers
 from benchmarks.programs._program import tell
 from benchmarks.programs._synthetic import Events, Source, SyntheticCluster
-from penstock.clock import SystemClock
 from penstock.receiver import BlockLogs
+from penstock.runtime.clock import SystemClock
 from penstock.settings import Settings
 from penstock.tracker import ReceiverTracker, open_ledger
 from penstock.wal import _filesystem

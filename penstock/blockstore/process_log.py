@@ -42,7 +42,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.blockstore._encryption import block_cipher
-from penstock.clock import Clock, SystemClock
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.wal import (
     Company,
     LogOptions,

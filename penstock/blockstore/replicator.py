@@ -26,10 +26,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 
-from penstock.backoff import Backoff
 from penstock.blockstore.server.peer_link import PeerLink
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.threads import OwnedThread
+from penstock.runtime.backoff import Backoff
+from penstock.runtime.threads import OwnedThread
 from penstock.wire import ApplicationLink, WireError
 from penstock.wire.messages import Message, ReplicaHostAt, ReplicaPlace
 

@@ -41,9 +41,9 @@ from penstock.blockstore.building.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.process_log import ProcessLog, ProcessLogMember
 from penstock.blockstore.replicator import Replicator
 from penstock.blockstore.server.replica_service import BLOCK_RECORD
-from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import IllegalStateError
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock, SystemClock, WaitClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wal import (
     EncryptionKey,
     LogOptions,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from penstock._arguments import as_folder, refused
 from penstock.errors import PenstockError
-from penstock.parquet_files import parquet_writer
+from penstock.files.parquet import parquet_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

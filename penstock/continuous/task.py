@@ -33,9 +33,9 @@ from penstock.continuous.state import KeyedState, StateError, StatePlace, rows_o
 from penstock.continuous.timers import NO_WATERMARK, ExpiredTimers, TimerService
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import PenstockError, encodable, typed_text
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver.attempts.task import executor_id, host_name
-from penstock.threads import OwnedThread
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread
 from penstock.wal import WalError
 from penstock.wire import ApplicationLink, Client, WireError, WireOptions
 from penstock.wire.messages import (

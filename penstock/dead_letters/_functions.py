@@ -12,7 +12,7 @@ from typing import Any
 from penstock.dead_letters._letter import start_shown
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter
 from penstock.errors import typed_text
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wal import WalError, is_on_hdfs
 
 _WRITE_BYTES = 1 << 20

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.clock import Clock, SystemClock
 from penstock.dead_letters._letter import KIND, DeadLetter, bytes_of
 from penstock.dead_letters._logs import FOLDER
 from penstock.dead_letters._retention import Retention
 from penstock.errors import encodable, text_of
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.wal import (
     EncryptionKey,
     FileSystem,

@@ -19,8 +19,8 @@ from penstock.commands import Group
 from penstock.dead_letters._letter import Form
 from penstock.dead_letters._reader import StoredLetter, letters
 from penstock.dead_letters._sent import SentKey, SentState, sent_key, sent_state, sent_states
+from penstock.files.whole import private, whole_file, whole_folder
 from penstock.wal import CorruptRecordError, EncryptionKey
-from penstock.whole_files import private, whole_file, whole_folder
 
 _EPILOG = """\
 exit codes: 0 done, 1 there is no such letter or stream, or some cannot be read or sent (they are

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import (
     DeadLetterPlace,
     LetterTail,
@@ -24,7 +23,8 @@ from penstock.host.orphans import remove_scratch_folders
 from penstock.host.spark.executor_python import check_executor_python
 from penstock.host.spark.startup_checks import check_cores, check_spark_settings
 from penstock.host.terminal import some_of
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.tracker import ReceivedBlockTracker, open_ledger, share_of, slots_of
 from penstock.wal import EncryptionKey, FileSystem, is_shared, locate

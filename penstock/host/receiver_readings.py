@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._html import table_of
-from penstock.clock import Clock
 from penstock.rates import RateBook, StreamRate
+from penstock.runtime.clock import Clock
 from penstock.wire.messages import BlockTrace, PipeReading, ReportRateStatus
 
 _STALE_S = 12.0

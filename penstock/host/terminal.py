@@ -13,7 +13,7 @@ import sys
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 
 _ERASE_LINE = "\r\x1b[K"
 

@@ -25,8 +25,8 @@ from penstock.listeners.events import (
     StreamingStarted,
 )
 from penstock.listeners.listener import StreamingListener
-from penstock.rate_limited_log import RateLimitedLog
-from penstock.threads import OwnedThread
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread
 
 _log = logging.getLogger("penstock.streaming.listener_bus")
 

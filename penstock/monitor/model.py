@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 
-from penstock.clock import Clock, SystemClock
 from penstock.host.receiver_readings import ReceiverReading
 from penstock.listeners.events import (
     BatchCompleted,
@@ -43,6 +42,7 @@ from penstock.monitor.records import (
 )
 from penstock.monitor.sentence import Facts, sentence
 from penstock.receiver.blocks.discards import count_of_discards
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.tracker import EpochStatus, KeptStream
 
 EVENTS = 1_000

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkContext
 
-from penstock.clock import Clock
 from penstock.errors import typed_text
 from penstock.listeners.events import (
     ReceiverError,
@@ -29,8 +28,9 @@ from penstock.monitor.registry import register, runtime_folder, unregister
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.routes import Routes
 from penstock.monitor.web.server import PageTls, WebServer, listen_host, ports_near
+from penstock.runtime.clock import Clock
+from penstock.runtime.threads import OwnedThread, Repeated
 from penstock.settings import Settings
-from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import ReceiverTrackingInfo
 from penstock.wire.addresses import address_text, bare_host
 

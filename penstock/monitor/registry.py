@@ -21,7 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from penstock.errors import PenstockError
-from penstock.processes import ProcessIdentity
+from penstock.runtime.processes import ProcessIdentity
 
 _SUFFIX = ".json"
 _UNFINISHED = ".new"

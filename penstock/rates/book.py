@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock._arguments import as_rate
-from penstock.clock import Clock
 from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.rates.decision import Decision, RateLimits, StreamRate, decide
 from penstock.rates.division import Division, Usage
 from penstock.rates.estimators import RateEstimator, create_rate_estimator
 from penstock.rates.memory import GroupPlan, GroupRate, RateMemory, RateSource
+from penstock.runtime.clock import Clock
 from penstock.settings import Settings
 from penstock.wire.messages import ReportRateStatus
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Hashable
 from math import floor, inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.receiver.door import ReceiverStoppedError
+from penstock.runtime.clock import Clock, SystemClock, WaitClock
 from penstock.settings import Settings
 
 if TYPE_CHECKING:

@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 from limits.errors import ConfigurationError
 from limits.storage import RedisStorage
 
-from penstock.clock import Clock, SystemClock, WaitClock
 from penstock.errors import PenstockError
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.rate_limiter import (
@@ -36,6 +35,7 @@ from penstock.receiver.rate_limiter import (
     STOPPED,
     RateLimiter,
 )
+from penstock.runtime.clock import Clock, SystemClock, WaitClock
 from penstock.settings import Settings
 from penstock.settings.values import rate_per_second
 

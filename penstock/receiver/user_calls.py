@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from penstock.receiver.base import Receiver
 from penstock.receiver.door import ReceiverStoppedError
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 _NOT_THEIRS = (
     os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_folder, refused
-from penstock.backoff import Backoff
 from penstock.blockstore import Block, BlockKind
 from penstock.receiver import ReceiverContext, receiver
 from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
+from penstock.runtime.backoff import Backoff
 from penstock.tracker import LoggedSegment
 from penstock.wal import EncryptionKey
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from penstock.blockstore.arrow_frames import plain_schema
 from penstock.commands import Command, Seconds
+from penstock.files.parquet import parquet_writer
+from penstock.files.whole import whole_file
 from penstock.host.encryption import recovery_encryption
-from penstock.parquet_files import parquet_writer
 from penstock.replay._read import find, first_schema, rows, tables
-from penstock.whole_files import whole_file
 
 _EPILOG = """\
 exit codes: 0 written, 1 there is no record, 2 wrong usage, no such folder or stream, it cannot be

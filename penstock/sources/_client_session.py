@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 from penstock._arguments import refused
 from penstock.errors import typed_text
 from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
+from penstock.runtime.threads import OwnedThread
 from penstock.sources._common import (
     Reconnecting,
     RefusedError,
@@ -30,7 +31,6 @@ from penstock.sources._common import (
     SourceReceiver,
     in_halves,
 )
-from penstock.threads import OwnedThread
 
 T = TypeVar("T")
 

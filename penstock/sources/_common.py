@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import refused
-from penstock.backoff import Backoff
 from penstock.errors import MissingPackageError, PenstockError, text_of
 from penstock.receiver import (
     ReceiverContext,
@@ -24,6 +23,7 @@ from penstock.receiver import (
     WithLetters,
 )
 from penstock.receiver.forms.threaded import ThreadedReceiver
+from penstock.runtime.backoff import Backoff
 from penstock.sources.formats import ValueFormat
 from penstock.worker import collect_less
 

@@ -32,6 +32,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import as_count
 from penstock.receiver import ReceiverContext, ReceiverStoppedError
+from penstock.runtime.threads import OwnedThread
 from penstock.sources._aws import (
     Account,
     AwsError,
@@ -43,7 +44,6 @@ from penstock.sources._aws import (
 )
 from penstock.sources._common import Messages
 from penstock.sources.formats import ValueFormat
-from penstock.threads import OwnedThread
 
 _BATCH = 10
 """The most messages that a call may be about."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.clock import Clock
 from penstock.host.errors import ContinuousStreamError, PermanentReceiverError
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.host.receivers import HostedReceivers
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
+from penstock.runtime.clock import Clock
 from penstock.settings import Settings
 
 if TYPE_CHECKING:

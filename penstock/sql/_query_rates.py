@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock._html import table_of
-from penstock.clock import Clock
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.rates import RateBook, RateEstimator, RateSource, create_rate_estimator
+from penstock.runtime.clock import Clock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.settings.values import rate_per_second
 

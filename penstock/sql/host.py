@@ -16,7 +16,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from penstock._arguments import check_flag, check_stored_name, check_timeout, refused
-from penstock.clock import SystemClock
 from penstock.continuous import ContinuousOperation, Sink, Watermark
 from penstock.errors import IllegalStateError, SettingError
 from penstock.host.durability import checkpoint_folder
@@ -51,11 +50,12 @@ from penstock.host.spark.logs import QuietTasks, end_progress_bar, has_large_sta
 from penstock.host.terminal import TerminalLines
 from penstock.rates import RateBook, RateLimits, RateMemory
 from penstock.receiver import Receiver, as_receiver
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.threads import OwnedThread, Repeated
 from penstock.sql._host_monitor import HostEvents, WatchedHost, start_host_monitor
 from penstock.sql._query_rates import FollowedStream, QueryRate, QueryRates, follow
 from penstock.sql._run import QueriesOfRun
 from penstock.sql.source.data_source import ShareFile, check_share_file, register, write_share_file
-from penstock.threads import OwnedThread, Repeated
 from penstock.tracker import (
     EpochStatus,
     KeptStream,

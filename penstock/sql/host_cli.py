@@ -20,8 +20,8 @@ from penstock.host.errors import PermanentReceiverError
 from penstock.host.interrupts import StopSignals
 from penstock.host.spark.ending import run_bounded, stop_spark
 from penstock.host.spark.logs import is_not_of_py4j
+from penstock.runtime.threads import Repeated
 from penstock.sql.host import ReceiverHost
-from penstock.threads import Repeated
 
 _EPILOG = """\
 The first Ctrl-C or SIGTERM stops gracefully: receivers store and report what they have. The second

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 _READ_S = 1.0
 """How often the table is read."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock._arguments import check_flag, check_timeout
 from penstock.host.interrupts import SAME_SIGNAL_S, say_of_signal
+from penstock.runtime.threads import OwnedThread
 from penstock.streaming.stop_report import StopReport
-from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
     from typing import Self

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from penstock.clock import Clock
 from penstock.host.terminal import TerminalLines, started_line, stopped_line
 from penstock.listeners.events import (
     BatchCompleted,
@@ -24,8 +23,9 @@ from penstock.listeners.events import (
     StreamingStarted,
 )
 from penstock.listeners.listener import StreamingListener
+from penstock.runtime.clock import Clock
+from penstock.runtime.threads import Repeated
 from penstock.streaming.durations import batch_datetime
-from penstock.threads import Repeated
 
 _STATUS_S = 5.0
 

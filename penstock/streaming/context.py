@@ -17,7 +17,6 @@ from pyspark import RDD, SparkContext
 
 from penstock._arguments import as_folder, as_version, check_flag, check_timeout
 from penstock._html import table_of
-from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
@@ -43,6 +42,8 @@ from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import SchedulerStatistics
 from penstock.listeners.listener import StreamingListener
 from penstock.receiver.user_calls import blocked_at
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.threads import OwnedThread
 from penstock.streaming._engine import StreamingEngine
 from penstock.streaming._live_view import LiveView, open_live_view
 from penstock.streaming._running import RunOperations
@@ -69,7 +70,6 @@ from penstock.streaming.recovery import (
 )
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
-from penstock.threads import OwnedThread
 from penstock.tracker import ReceivedBlockTracker, share_of
 from penstock.wal import EncryptionKey, is_on_objects
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark import SparkConf, SparkContext
 
-from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError, typed_text
 from penstock.host.durability import checkpoint_address
 from penstock.host.encryption import recovery_encryption
@@ -22,6 +21,7 @@ from penstock.host.spark.contexts import (
     settings_to_start_with,
     take_storage,
 )
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointing, Progress, check_picklable
 from penstock.streaming.checkpoint.errors import CheckpointReadError, UpgradeError

@@ -6,8 +6,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from penstock.runtime.threads import wait_for
 from penstock.streaming.errors import SparkEndedError
-from penstock.threads import wait_for
 
 _log = logging.getLogger("penstock.streaming")
 

@@ -29,7 +29,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from penstock.processes import die_with
+from penstock.runtime.processes import die_with
 from penstock.testing.driver import ReceiverTestError
 
 _START_S = 120.0

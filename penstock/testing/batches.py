@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext, StreamingListener
 from penstock.testing.driver import ReceiverTestError
 

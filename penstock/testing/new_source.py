@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from penstock.commands import Command
-from penstock.whole_files import whole_folder
+from penstock.files.whole import whole_folder
 
 _FILES = resources.files("penstock.testing") / "new_source_files"
 """What a new package has, with words in braces for what differs."""

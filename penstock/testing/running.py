@@ -13,8 +13,8 @@ from typing import Any
 from penstock.dead_letters import letters
 from penstock.errors import IllegalStateError
 from penstock.receiver import run_receiver as run_attempt
+from penstock.runtime.threads import OwnedThread
 from penstock.testing.driver import ReceiverTestError, TestDriver
-from penstock.threads import OwnedThread
 from penstock.wal import LogFullError, LogWriter
 from penstock.wire.messages import RestartReceiver, SealBlock
 

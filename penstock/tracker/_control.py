@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.hosts.block_deletion import DiskRoom
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts

@@ -21,8 +21,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Generic, TypeVar
 
 from penstock.errors import IllegalStateError, PenstockError
-from penstock.event_loop import EventLoop
-from penstock.threads import OwnedThread
+from penstock.runtime.event_loop import EventLoop
+from penstock.runtime.threads import OwnedThread
 from penstock.tracker._control import Control
 from penstock.tracker.consumers.continuous_streams import CONTINUOUS_MESSAGES, ContinuousStreams
 from penstock.tracker.consumers.place_service import PLACE_MESSAGES, PlaceService

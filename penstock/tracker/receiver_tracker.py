@@ -17,14 +17,14 @@ from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
 from penstock.blockstore import BlockAccess
-from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, PenstockError, text_of
-from penstock.processes import ProcessIdentity
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.receiver.attempts.rate_status import report_interval_s
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.processes import ProcessIdentity
+from penstock.runtime.threads import Repeated
 from penstock.settings import Settings
 from penstock.settings.values import wait_for_lost_blocks_s
-from penstock.threads import Repeated
 from penstock.tracker._control import Control
 from penstock.tracker._endpoint import LetterSends, TrackerEndpoint
 from penstock.tracker.cluster import Cluster, ExecutorLocation, HostLocation, TaskLocation

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from penstock.event_loop import EventLoop
+from penstock.runtime.event_loop import EventLoop
 
 _logger = logging.getLogger("penstock.wal")
 

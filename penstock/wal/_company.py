@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 
-from penstock.clock import Clock, SystemClock
+from penstock.runtime.clock import Clock, SystemClock
 
 _SYSTEM_CLOCK = SystemClock()
 _WINDOW = 2.0

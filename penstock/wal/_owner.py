@@ -9,7 +9,7 @@ import secrets
 
 import msgspec
 
-from penstock.processes import ProcessIdentity
+from penstock.runtime.processes import ProcessIdentity
 
 
 class TakenOverError(OSError):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, cast
 
 from crc32c import crc32c
 
-from penstock.clock import Clock, SystemClock
-from penstock.threads import OwnedThread
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.threads import OwnedThread
 from penstock.wal._company import Company
 from penstock.wal._errors import (
     AppendTooLargeError,

@@ -17,9 +17,9 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from penstock.clock import SystemClock
 from penstock.errors import typed_text
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wire._connection import peer_text
 
 _logger = logging.getLogger("penstock.wire")

@@ -22,9 +22,9 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
-from penstock.backoff import Backoff
 from penstock.errors import IllegalStateError
-from penstock.threads import OwnedThread
+from penstock.runtime.backoff import Backoff
+from penstock.runtime.threads import OwnedThread
 from penstock.wire._authentication import TRACKER, ClientHandshake
 from penstock.wire._connection import Connection, peer_text
 from penstock.wire._frames import Kind, encode_frame

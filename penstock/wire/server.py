@@ -18,10 +18,10 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError
-from penstock.rate_limited_log import RateLimitedLog
-from penstock.threads import OwnedThread
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread
 from penstock.wire._arrivals import Arrival, Arrivals
 from penstock.wire._authentication import TRACKER, ServerHandshake
 from penstock.wire._connection import Connection, ConnectionState

@@ -18,7 +18,7 @@ import pytest
 from penstock.blockstore.building.memory import MemoryArena
 from penstock.blockstore.server.block_server import OrphanCollector
 from penstock.blockstore.server.launch import BlockServerLaunch, ensure_block_server
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.wire import ApplicationLink, Server
 from penstock.wire.messages import StopBlockServer
 from tests.bounds import HANG_S

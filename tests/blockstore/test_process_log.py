@@ -31,7 +31,7 @@ from penstock.blockstore.reading.dataframe import _blocks
 from penstock.blockstore.reading.reader import read_segment
 from penstock.blockstore.server._files import ApplicationFiles
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.wal import (
     EncryptionKey,
     LogOptions,

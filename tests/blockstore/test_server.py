@@ -43,7 +43,7 @@ from penstock.blockstore.server.launch import (
 )
 from penstock.blockstore.server.peer_link import PeerLink
 from penstock.errors import PenstockError
-from penstock.processes import ProcessIdentity, started
+from penstock.runtime.processes import ProcessIdentity, started
 from penstock.wal import (
     CorruptRecordError,
     LogOptions,

@@ -22,7 +22,7 @@ from penstock.blockstore.store import BlockStoreOptions
 from penstock.continuous import Epoch, Sink, task
 from penstock.continuous.sinks import SinkError
 from penstock.continuous.task import ContinuousLaunch, _Attempt
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wire.messages import EndEpoch, ShownBlock, TaskBlocks, TaskWaits
 from tests.bounds import HANG_S
 from tests.receiver.conftest import SETTINGS

@@ -17,7 +17,6 @@ import msgspec
 import pytest
 
 from penstock.__main__ import main
-from penstock.clock import ManualClock
 from penstock.dead_letters import (
     DeadLetterPlace,
     DeadLetterWriter,
@@ -30,6 +29,7 @@ from penstock.dead_letters import (
     read,
 )
 from penstock.errors import PenstockError
+from penstock.runtime.clock import ManualClock
 from penstock.wal import (
     KEY_VARIABLE,
     CorruptRecordError,

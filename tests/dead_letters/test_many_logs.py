@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.dead_letters import (
     DeadLetterPlace,
     DeadLetterWriter,
@@ -20,6 +19,7 @@ from penstock.dead_letters import (
     letters,
 )
 from penstock.errors import PenstockError
+from penstock.runtime.clock import ManualClock
 from penstock.wal import LogReader, SyncPolicy
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from examples.progress import Progress
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 
 
 class Terminal(io.StringIO):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReading, ReceiverReadings
 from penstock.rates import RateBook, RateLimits, RateMemory
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.streaming import ReceiverWaits
 from penstock.wire.messages import PipeReading, ReportRateStatus

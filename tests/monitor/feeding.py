@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.clock import ManualClock
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.listeners.events import (
     BatchCompleted,
@@ -22,6 +21,7 @@ from penstock.listeners.events import (
 from penstock.listeners.input_info import BatchInput
 from penstock.monitor import Application, Model
 from penstock.rates import RateSource, StreamRate
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import ReceiverStatus
 from penstock.streaming.dstream.job import Job, JobResult, JobSet
 from penstock.tracker import EpochStatus, KeptStream

@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.clock import ManualClock
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import BatchSubmitted, StreamingStarted
 from penstock.listeners.input_info import BatchInput
@@ -21,6 +20,7 @@ from penstock.monitor.tables import top_lines
 from penstock.monitor.web.exchange import as_json
 from penstock.monitor.web.routes import Metrics, ready
 from penstock.monitor.web.status import Status
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import StreamingListener
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.scheduler.job_scheduler import JobScheduler

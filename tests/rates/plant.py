@@ -6,11 +6,11 @@ import math
 import pickle
 from dataclasses import dataclass, field
 
-from penstock.clock import ManualClock
 from penstock.listeners.rate_controller import RateController
 from penstock.rates.book import RateBook
 from penstock.rates.decision import RateLimits
 from penstock.rates.memory import RateMemory
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.wire.messages import ReportRateStatus
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.rates import RateBook, RateLimits, RateMemory, RateSource
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.wire.messages import ReportRateStatus
 

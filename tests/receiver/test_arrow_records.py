@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.arrow_frames import compacted
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.clock import ManualClock
 from penstock.receiver.blocks.assembler import BlockAssembler, RecordTooLargeError
+from penstock.runtime.clock import ManualClock
 from penstock.wal import LogOptions, SyncPolicy
 
 BLOCK = 16 << 10

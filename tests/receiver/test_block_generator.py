@@ -26,7 +26,6 @@ from penstock.blockstore import BlockStore
 from penstock.blockstore.building.builder import BlockBuilder
 from penstock.blockstore.building.memory import ArenaError
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.receiver import ReceiverStoppedError, WithLetters
 from penstock.receiver.blocks import block_generator, discards, intake, storing
@@ -42,6 +41,7 @@ from penstock.receiver.blocks.storing import PositionError
 from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.runtime.clock import ManualClock
 from penstock.testing.driver import read_back
 from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy
 from penstock.wire import FrameTooLargeError

@@ -12,10 +12,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from tests.bounds import HANG_S
 

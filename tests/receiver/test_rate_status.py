@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from penstock.event_loop import EventLoop
 from penstock.receiver import ReceiverStoppedError
 from penstock.receiver.attempts import rate_status
 from penstock.receiver.attempts.rate_status import RateStatus, report_interval_s
 from penstock.receiver.blocks.block_generator import RateUsage
+from penstock.runtime.event_loop import EventLoop
 from penstock.wire.messages import (
     Message,
     PipeReading,

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.receiver import SharedRateError, SharedRatePlace
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from tests.bounds import HANG_S
 from tests.services.redis import Address, RedisServer, make_server

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.processes import stat_of
 from penstock.receiver.attempts.slot_load import SlotLoad
 from penstock.receiver.threads.slot_board import _SILENT_LOOKS, Board, Silence
 from penstock.receiver.threads.source_loop import SourceLoop
 from penstock.receiver.threads.workers import Workers
+from penstock.runtime.processes import stat_of
 from penstock.testing.driver import read_back
 from penstock.wire.messages import DeregisterReceiver, RegisterReceiver, RegisterSlot
 from tests.receiver.test_slot import (  # noqa: F401 - its fixtures

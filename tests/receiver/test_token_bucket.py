@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.receiver.rate_limiter import TokenBucket
+from penstock.runtime.clock import ManualClock
 
 
 def hit(bucket: TokenBucket, cost: int = 1) -> bool:

@@ -14,8 +14,8 @@ from penstock.blockstore.building.builder import join_binary
 from penstock.blockstore.building.record_pickles import pickle_record
 from penstock.blockstore.process_log import ProcessLog
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.clock import ManualClock
 from penstock.host.durability import BLOCKS, LEDGER
+from penstock.runtime.clock import ManualClock
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import LogOptions, locate
 from tests.tracker.ledger_cases import LOG_OPTIONS, add

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.clock import SystemClock
 from penstock.rates import RateBook, RateLimits, RateMemory
+from penstock.runtime.clock import SystemClock
 from penstock.settings import Settings
 from penstock.sql._query_rates import BatchOfQuery, FollowedStream, QueryRates
 from penstock.wire.messages import ReportRateStatus

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.blockstore import BlockAccess
-from penstock.processes import ProcessIdentity, host_id, started
+from penstock.runtime.processes import ProcessIdentity, host_id, started
 from penstock.sql import SourceError, connect
 from penstock.sql.source import data_source
 from penstock.sql.source.data_source import check_share_file, write_share_file

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext
 from tests.bounds import HANG_S
 from tests.doubles import Events

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark import StorageLevel
 
-from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError
 from penstock.listeners.input_info import BatchInput, InputInfoTracker
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import StreamingListener
 from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.events import (
     BatchCompleted,
@@ -21,6 +20,7 @@ from penstock.listeners.events import (
     StreamingStarted,
 )
 from penstock.listeners.input_info import BatchInput
+from penstock.runtime.clock import ManualClock
 from penstock.streaming.console import Console, ConsoleFacts
 from penstock.streaming.dstream.job import JobSet
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import SystemClock
 from penstock.receiver import Receiver, ReceiverContext, bound_socket, receiver
+from penstock.runtime.clock import SystemClock
 from penstock.streaming import (
     PermanentReceiverError,
     StreamingContext,

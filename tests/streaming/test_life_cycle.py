@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.errors import IllegalStateError, SettingError
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import (
     JobGenerationError,
     LogFolderInUseError,

@@ -7,8 +7,8 @@ import queue
 import threading
 from typing import Any
 
+from penstock.runtime.threads import OwnedThread
 from penstock.streaming._live_view import LiveView, open_live_view
-from penstock.threads import OwnedThread
 from tests.bounds import HANG_S
 
 CELL: contextvars.ContextVar[int] = contextvars.ContextVar("CELL")

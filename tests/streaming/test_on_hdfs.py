@@ -46,7 +46,7 @@ class TestCheckpoints:
             read_checkpoint(folder)
         # As of a driver on another host, of which nobody here knows whether it lives.
         with monkeypatch.context() as patched:
-            patched.setattr("penstock.processes.host_id", lambda: "another host")
+            patched.setattr("penstock.runtime.processes.host_id", lambda: "another host")
             assert read_checkpoint(folder) == checkpoint(1)
         with pytest.raises(LedgerWriteError):
             first.write_checkpoint(checkpoint(2).encode())

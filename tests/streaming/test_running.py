@@ -19,7 +19,7 @@ PROGRAM = """
 import os, signal, sys, threading
 from penstock.streaming import _running
 from penstock.streaming._running import RunOperations
-from penstock.threads import wait_for
+from penstock.runtime.threads import wait_for
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 
 mode = sys.argv[1]

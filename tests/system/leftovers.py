@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.processes import stat_of
+from penstock.runtime.processes import stat_of
 
 MARK = "PENSTOCK_TEST_RUN"
 

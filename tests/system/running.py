@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.streaming import DStream, StreamingContext
 from tests.bounds import HANG_S
 from tests.doubles import Events

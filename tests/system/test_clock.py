@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import SystemClock
+from penstock.runtime.clock import SystemClock
 from tests.system.feeder import Feeder
 from tests.system.receivers import NumberedLines
 from tests.system.running import run_on

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.tracker import KeptStreamSettings, ReceivedBlockTracker, Retention
 from penstock.tracker.consumers.place_service import PlaceService
 from penstock.tracker.ledger._driver_log import SnapshotRule

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import SystemClock
 from penstock.continuous import (
     ContinuousOperation,
     Epoch,
@@ -28,6 +27,7 @@ from penstock.continuous import (
 )
 from penstock.errors import SettingError
 from penstock.receiver import BlockLogs
+from penstock.runtime.clock import SystemClock
 from penstock.settings import Settings
 from penstock.tracker import LedgerError
 from penstock.tracker.consumers import epochs as module

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.tracker import LedgerWriteError, Places, ReceivedBlockTracker, Retention
 from penstock.tracker.ledger._recovery import snapshot_parts
 from penstock.tracker.ledger.events import encode

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.tracker import LedgerError, LedgerWriteError, ReceivedBlockTracker
 from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.tracker.ledger._kept_blocks import KeptBlocks

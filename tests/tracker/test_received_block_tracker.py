@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from obstore.store import MemoryStore
 
-from penstock.clock import ManualClock
 from penstock.position_changes import PositionChanges, encoded_position
+from penstock.runtime.clock import ManualClock
 from penstock.tracker.errors import (
     BatchCleanedError,
     DamagedLedgerError,

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.tracker import ExecutorLocation, ReceivedBlockTracker, _control, receiver_tracker
 from penstock.tracker.errors import LedgerWriteError
 from penstock.tracker.hosts import rereplication

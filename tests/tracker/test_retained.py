@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.tracker import Retention
 from penstock.tracker.hosts.block_deletion import DiskRoom
 from penstock.tracker.hosts.block_servers import BlockServers

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.clock import SystemClock
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch
+from penstock.runtime.clock import SystemClock
 from penstock.settings import Settings
 from penstock.tracker import (
     ExecutorLocation,

@@ -29,7 +29,7 @@ def another_host() -> Iterator[None]:
     """Stand for a host of which nobody here knows whether its processes live."""
     name = uuid.uuid4().hex
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.processes.host_id", lambda: name)
+        patch.setattr("penstock.runtime.processes.host_id", lambda: name)
         yield
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.wal._company import Company
 
 INTERVAL_S = 1.0

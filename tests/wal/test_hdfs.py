@@ -204,7 +204,7 @@ def test_a_writer_that_was_replaced_writes_no_more(
     old = writer_on(folder)
     old.append(1, b"old")
     # As if on another host, where nobody can tell whether the owner lives.
-    monkeypatch.setattr("penstock.processes.host_id", lambda: "another host")
+    monkeypatch.setattr("penstock.runtime.processes.host_id", lambda: "another host")
     with writer_on(folder) as new:
         assert payloads(folder, before=new.first_segment) == [b"old"]
         for _ in range(3):
@@ -229,7 +229,7 @@ def test_a_writer_that_is_replaced_while_it_begins_a_segment_takes_nothing_into_
     def begin_after_a_take_over(*arguments: Any, **named: Any) -> Any:
         monkeypatch.setattr(old._chain, "begin", begin)
         with monkeypatch.context() as elsewhere:
-            elsewhere.setattr("penstock.processes.host_id", lambda: "another host")
+            elsewhere.setattr("penstock.runtime.processes.host_id", lambda: "another host")
             takers.append(writer_on(folder))
         return begin(*arguments, **named)
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.wal import (
     RECORD_HEADER_SIZE,
     CorruptRecordError,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.errors import SettingError
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.wal import (
     RECORD_HEADER_SIZE,

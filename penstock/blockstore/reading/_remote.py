@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.backoff import Backoff
 from penstock.blockstore._encryption import opened_copy
 from penstock.blockstore.reading.fetch import BlockNotServedError, FetchStatus, fetch
 from penstock.errors import PenstockError
+from penstock.runtime.backoff import Backoff
 from penstock.wal import RECORD_HEADER_SIZE, CorruptRecordError, LogCipher, WalError
 from penstock.wire import (
     AuthenticationError,

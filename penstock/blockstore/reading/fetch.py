@@ -32,7 +32,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 import msgspec
 from crc32c import crc32c
 
-from penstock.reused_memory import ReusedMemory
+from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, CorruptRecordError, LogCipher, parse_record
 from penstock.wire import (
     TAG_BYTES,

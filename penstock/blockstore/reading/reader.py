@@ -59,7 +59,7 @@ from penstock.blockstore.building.record_pickles import learn, plain_record
 from penstock.blockstore.process_log import cipher_of, log_of
 from penstock.blockstore.reading._readahead import Readahead
 from penstock.errors import PenstockError
-from penstock.reused_memory import ReusedMemory
+from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal import (
     Answer,
     CorruptRecordError,

@@ -40,8 +40,8 @@ from penstock.blockstore.reading.fetch import (
 )
 from penstock.blockstore.server._files import ApplicationFiles
 from penstock.blockstore.server.replica_service import ReplicaRequest, ReplicaService, Upload
-from penstock.clock import SystemClock
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wal import RECORD_HEADER_SIZE, Answer, WalError, answer_of, record_length
 from penstock.wire import (
     TAG_BYTES,

@@ -59,8 +59,8 @@ from penstock.blockstore.server.launch import (
     remove_own_files,
 )
 from penstock.blockstore.server.replica_service import ReplicaLogs, ReplicaService
-from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.wire import (
     AuthenticationError,
     Client,

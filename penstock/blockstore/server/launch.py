@@ -27,7 +27,7 @@ import msgspec
 
 from penstock.blockstore.server._files import ApplicationFiles
 from penstock.errors import PenstockError
-from penstock.processes import ProcessIdentity, host_id
+from penstock.runtime.processes import ProcessIdentity, host_id
 from penstock.wal import KEY_COMMAND_VARIABLE, KEY_VARIABLE, LogOptions, SyncPolicy
 from penstock.wire import ApplicationLink
 

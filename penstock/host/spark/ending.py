@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -19,7 +19,7 @@ from penstock.host.spark.executor_python import (
     use_own_python,
 )
 from penstock.monitor.doctor.driver import Finding, Level, of_open_files
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 _STARTS_S = 15.0
 """How long Spark may take at least to begin with a master that answers."""

@@ -16,8 +16,8 @@ from penstock.monitor.figures import Figures
 from penstock.monitor.model import Model
 from penstock.monitor.otel.otlp_data import Ways
 from penstock.monitor.otel.signals import Outcome, Signal
+from penstock.runtime.threads import OwnedThread
 from penstock.settings import Settings
-from penstock.threads import OwnedThread
 
 if TYPE_CHECKING:
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

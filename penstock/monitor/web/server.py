@@ -39,9 +39,9 @@ from typing import Any
 
 from penstock.errors import SettingError
 from penstock.monitor.web.exchange import SAFE_HEADERS, Answer, Request, text_answer
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread
 from penstock.settings import Settings
-from penstock.threads import OwnedThread
 from penstock.wire.tls import TlsIdentity
 
 _log = logging.getLogger("penstock.monitor")

@@ -15,7 +15,6 @@ from penstock.blockstore.replicator import CopyHosts, FindReplicaHost, Replicato
 from penstock.blockstore.server import launch as block_server
 from penstock.blockstore.store import BlockStoreOptions
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
-from penstock.processes import ProcessIdentity
 from penstock.receiver.attempts.rate_status import REPORT_INTERVAL_S
 from penstock.receiver.base import Receiver
 from penstock.receiver.blocks.block_generator import BlockGenerator, BlockGeneratorOptions
@@ -24,6 +23,7 @@ from penstock.receiver.blocks.spill import Spill
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
 from penstock.receiver.threads.shared_threads import SharedThreads
+from penstock.runtime.processes import ProcessIdentity
 from penstock.settings import Settings
 from penstock.settings.values import record_budget
 from penstock.wal import RECORD_HEADER_SIZE, SEAL_SIZE, EncryptionKey, LogOptions, SyncPolicy

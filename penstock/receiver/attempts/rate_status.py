@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from penstock.event_loop import EventLoop
 from penstock.receiver.blocks.block_generator import BlockGenerator, RateUsage
+from penstock.runtime.event_loop import EventLoop
 
 REPORT_INTERVAL_S = 0.25
 """How often it is reported to the driver how the rate is used, if that has changed. A budget that

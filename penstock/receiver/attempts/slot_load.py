@@ -30,9 +30,9 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.processes import stat_of
 from penstock.receiver.threads.source_loop import SourceLoop
 from penstock.receiver.user_calls import stream_of
+from penstock.runtime.processes import stat_of
 
 _log = logging.getLogger("penstock.receiver")
 

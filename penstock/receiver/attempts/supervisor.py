@@ -13,10 +13,8 @@ from itertools import chain, repeat
 import msgspec
 
 from penstock.blockstore import BlockStore, SealedBlock
-from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import DeadLetterBudgetError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
-from penstock.event_loop import EventLoop
 from penstock.receiver.attempts.attempt_state import (
     AttemptState,
     Bounds,
@@ -41,7 +39,9 @@ from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedEr
 from penstock.receiver.listening import reachable
 from penstock.receiver.threads.workers import Wake
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours, threads_of
-from penstock.threads import OwnedThread
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.event_loop import EventLoop
+from penstock.runtime.threads import OwnedThread
 from penstock.wal import LogFullError, is_on_objects
 from penstock.wire import WireError
 from penstock.wire.messages import (

@@ -20,7 +20,6 @@ from itertools import pairwise
 
 from penstock.blockstore.server import launch as block_server
 from penstock.errors import text_of
-from penstock.processes import stat_of
 from penstock.receiver.attempts.launch import ReceiverLaunch
 from penstock.receiver.attempts.supervisor import ReceiverSupervisor
 from penstock.receiver.attempts.tracker_client import TrackerClient
@@ -28,6 +27,7 @@ from penstock.receiver.base import Receiver
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError
 from penstock.receiver.threads.workers import Wake
 from penstock.receiver.user_calls import UncaughtErrors
+from penstock.runtime.processes import stat_of
 from penstock.wire.messages import RegisterReceiver
 
 LOCAL_EXECUTOR = "driver"

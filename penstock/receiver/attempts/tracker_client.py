@@ -9,10 +9,10 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from penstock.errors import IllegalStateError, PenstockError, encodable
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver.attempts.launch import ReceiverLaunch
 from penstock.receiver.blocks.block_generator import BlocksRefusedError, RateUsage
 from penstock.receiver.exit_report import ExitKind, ExitReport, error_text
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wire import Client, WireError
 from penstock.wire.messages import (
     AddBlock,

@@ -37,10 +37,10 @@ from penstock.blockstore.building.builder import (
 from penstock.blockstore.building.lines import line_ends
 from penstock.blockstore.building.memory import ArenaError
 from penstock.blockstore.building.record_pickles import pickle_record
-from penstock.clock import Clock, WaitClock
 from penstock.dead_letters import DeadLetterWriter, PickledRecord, start_shown
 from penstock.errors import IllegalStateError, PenstockError, text_of
 from penstock.position_changes import merged
+from penstock.runtime.clock import Clock, WaitClock
 
 _log = logging.getLogger("penstock.receiver")
 

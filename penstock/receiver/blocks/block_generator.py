@@ -68,9 +68,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.backoff import Backoff
 from penstock.blockstore import BlockStore, SealedBlock
-from penstock.clock import Clock, SystemClock
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 from penstock.errors import IllegalStateError
 from penstock.receiver.blocks.assembler import BlockAssembler, RecordTooLargeError
@@ -91,8 +89,10 @@ from penstock.receiver.door import (
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.user_calls import UserCall
 from penstock.receiver.validation import Validation
+from penstock.runtime.backoff import Backoff
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.threads import OwnedThread
 from penstock.settings.values import RecordBudget
-from penstock.threads import OwnedThread
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
 __all__ = [

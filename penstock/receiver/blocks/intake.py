@@ -57,7 +57,7 @@ from penstock.receiver.blocks.bulk import (
 from penstock.receiver.blocks.spill import Spill
 from penstock.receiver.blocks.storing import MAY_PASS, Letter, Storing
 from penstock.receiver.door import ReceiverStoppedError, StoreDoor, acknowledge_nothing
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 WHEN_FULL = "spark.penstock.receiver.whenFull"
 

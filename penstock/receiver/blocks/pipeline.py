@@ -28,13 +28,13 @@ from typing import Any
 
 import msgspec
 
-from penstock.backoff import Backoff
 from penstock.blockstore import BlockStore, SealedBlock
-from penstock.clock import WaitClock
 from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
 from penstock.receiver.exit_report import described
-from penstock.threads import OwnedThread
+from penstock.runtime.backoff import Backoff
+from penstock.runtime.clock import WaitClock
+from penstock.runtime.threads import OwnedThread
 from penstock.wal import AppendTooLargeError, LogClosedError, LogLostError
 from penstock.wire import FrameTooLargeError
 from penstock.wire.messages import BlockTrace, ReceivedBlockInfo

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind
 from penstock.blockstore.building.builder import WITHOUT_OFFSETS
-from penstock.clock import WaitClock
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.position_changes import PositionChanges, encoded_position
 from penstock.receiver.blocks.assembler import (
@@ -63,6 +62,7 @@ from penstock.receiver.door import (
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.splits import position_of_splits
 from penstock.receiver.validation import InvalidRecordError, Validation
+from penstock.runtime.clock import WaitClock
 
 _LEASE_STEP_S = 1.0
 MAY_PASS = (PenstockError, OSError, pa.ArrowException, ValueError, MemoryError)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 
-from penstock.event_loop import EventLoop
 from penstock.receiver.threads.slot_board import Board
 from penstock.receiver.threads.source_loop import SourceLoop
 from penstock.receiver.threads.workers import Workers
+from penstock.runtime.event_loop import EventLoop
 from penstock.wire import ClientLoop
 
 _log = logging.getLogger("penstock.receiver")

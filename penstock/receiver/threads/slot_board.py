@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 
-from penstock.processes import stat_of
+from penstock.runtime.processes import stat_of
 
 _SILENT_LOOKS = 10
 

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 from penstock.receiver.threads.slot_board import Board
 from penstock.receiver.threads.workers import Lane, Workers
 from penstock.receiver.user_calls import mark, standing, stream_of
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 _BLOCKED_LOOKS = 5
 """A source holds the loop when one turn of its is seen there at that many looks."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from penstock.receiver.user_calls import mark
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 _IDLE_S = 10.0
 """How long a thread waits for work before it ends."""

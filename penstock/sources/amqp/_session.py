@@ -26,8 +26,8 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
-from penstock.clock import YEARS_S
 from penstock.errors import PenstockError, typed_text
+from penstock.runtime.clock import YEARS_S
 from penstock.sources._client_session import ClientSession
 from penstock.sources._common import RefusedError, ServerError
 from penstock.sources._urls import trusting

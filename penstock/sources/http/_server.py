@@ -29,6 +29,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from penstock.errors import text_of, typed_text
 from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, bound_socket
+from penstock.runtime.threads import OwnedThread
 from penstock.sources.http._bodies import (
     ENVELOPE,
     PROTOBUF,
@@ -40,7 +41,6 @@ from penstock.sources.http._bodies import (
 )
 from penstock.sources.http._keys import Keys, entry_of
 from penstock.sources.http._signatures import Refusal
-from penstock.threads import OwnedThread
 from penstock.wire.addresses import address_text
 
 if TYPE_CHECKING:

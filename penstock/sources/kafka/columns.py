@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.clock import YEARS_S
+from penstock.runtime.clock import YEARS_S
 from penstock.sources.formats import ValueFormat
 from penstock.sources.kafka.engines.interface import Chunk
 

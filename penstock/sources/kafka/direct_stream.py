@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pyspark import RDD
 
 from penstock.listeners.input_info import BatchInput
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka._driver_client import CommitCallback, DriverClient
 from penstock.sources.kafka._reading import Reading
 from penstock.sources.kafka.columns import Layout

@@ -15,8 +15,8 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.backoff import Backoff
 from penstock.receiver import PositionChanges, ReceiverStoppedError, RecordTooLargeError
+from penstock.runtime.backoff import Backoff
 from penstock.sources._aws import AwsError, Outage, Trouble, meaning_of
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, WithLet
 from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.forms.short_forms import Schema, arrow_schema
+from penstock.runtime.threads import Repeated
 from penstock.sources._common import Reconnecting, RefusedError, ServerError
 from penstock.sources.postgres._connection import STEP_S, Link, PostgresBase, identifier
 from penstock.sources.postgres._pgoutput import (
@@ -30,7 +31,6 @@ from penstock.sources.postgres._pgoutput import (
     check_row,
     envelope,
 )
-from penstock.threads import Repeated
 
 if TYPE_CHECKING:
     import psycopg

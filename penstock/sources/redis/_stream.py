@@ -34,8 +34,9 @@ import pyarrow as pa
 from pyspark import StorageLevel
 
 from penstock._arguments import as_count, refused
-from penstock.clock import YEARS_S
 from penstock.receiver import ReceiverContext, RecordTooLargeError
+from penstock.runtime.clock import YEARS_S
+from penstock.runtime.threads import OwnedThread
 from penstock.sources._common import Messages, Pace, Reconnecting, in_halves
 from penstock.sources.formats import ValueFormat
 from penstock.sources.redis._receiver import (
@@ -46,7 +47,6 @@ from penstock.sources.redis._receiver import (
     check_names,
     is_gone,
 )
-from penstock.threads import OwnedThread
 
 _CLAIM_S = 60.0
 _LOOK_EVERY_S = 1.0

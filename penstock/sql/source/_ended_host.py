@@ -13,9 +13,9 @@ from typing import TypeVar
 import msgspec
 
 from penstock.blockstore.process_log import moved
-from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 from penstock.host.durability import BLOCKS, LEDGER
+from penstock.runtime.clock import SystemClock
 from penstock.sql.errors import FolderError, SourceError
 from penstock.tracker import KeptStreamSettings, PlaceService, ReceivedBlockTracker, Retention
 from penstock.wal import EncryptionKey, is_shared, locate, owner_of

@@ -22,8 +22,8 @@ from penstock.blockstore import (
     read_block_if_any,
 )
 from penstock.blockstore.arrow_frames import plain_column, to_arrow_schema
-from penstock.clock import YEARS_S
 from penstock.position_changes import decoded_position, position_as_json
+from penstock.runtime.clock import YEARS_S
 from penstock.sql.errors import SourceError
 from penstock.sql.source._options import SourceOptions
 from penstock.wire.messages import ReceivedBlockInfo

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from penstock.blockstore import BlockAccess, block_schema
 from penstock.blockstore.arrow_frames import plain_schema, to_spark_schema
-from penstock.processes import ProcessIdentity
+from penstock.runtime.processes import ProcessIdentity
 from penstock.sql.errors import SourceError, SourceOptionError
 from penstock.sql.source._batch_reader import BatchReader, PlaceClient
 from penstock.sql.source._options import SourceOptions

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.clock import Clock
 from penstock.errors import text_of, typed_text
 from penstock.host.unpicklable import find_unpicklable
+from penstock.runtime.clock import Clock
+from penstock.runtime.threads import OwnedThread, wait_for
 from penstock.streaming.checkpoint.errors import (
     CheckpointReadError,
     CheckpointWriteError,
@@ -29,7 +30,6 @@ from penstock.streaming.checkpoint.record import (
 )
 from penstock.streaming.checkpoint.saved_states import SavedStates, save_states
 from penstock.streaming.dstream.states.rdd_files import RDDFiles
-from penstock.threads import OwnedThread, wait_for
 from penstock.tracker.errors import LedgerLostError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
-from penstock.clock import Clock, SystemClock
 from penstock.errors import IllegalStateError, StreamGraphError
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.streaming.dstream.states.state_saver import StateSaver
 from penstock.streaming.errors import StateSavingError
 from penstock.streaming.kernels.deferred import Content, content_of

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from py4j.java_gateway import is_instance_of
 from py4j.protocol import Py4JError
 
-from penstock.clock import Clock
 from penstock.listeners.events import BatchCompleted
 from penstock.listeners.listener import StreamingListener
+from penstock.runtime.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
 

@@ -26,8 +26,9 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.errors import text_of, typed_text
-from penstock.event_loop import EventLoop
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.event_loop import EventLoop
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import wait_for
 from penstock.settings import Settings
 from penstock.streaming.checkpoint.checkpointer import Checkpointer, Progress
 from penstock.streaming.checkpoint.errors import CheckpointWriteError
@@ -36,7 +37,6 @@ from penstock.streaming.dstream.job import JobSet
 from penstock.streaming.errors import JobGenerationError
 from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.recurring_timer import RecurringTimer
-from penstock.threads import wait_for
 from penstock.tracker.errors import LedgerLostError
 from penstock.user_errors import as_user_sees_it, place_of
 

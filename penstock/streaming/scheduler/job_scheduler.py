@@ -19,7 +19,6 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
 from penstock.host.spark.ending import run_bounded
 from penstock.listeners.bus import StreamingListenerBus
@@ -31,7 +30,9 @@ from penstock.listeners.events import (
     OutputOperationStarted,
     SchedulerStatistics,
 )
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread, wait_for
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.durations import batch_datetime
 from penstock.streaming.errors import (
@@ -40,7 +41,6 @@ from penstock.streaming.errors import (
     StateSavingError,
 )
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
-from penstock.threads import OwnedThread, wait_for
 from penstock.user_errors import FailedTaskError, as_user_sees_it, place_of
 
 _WARN_AT = 10

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Callable
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
+from penstock.runtime.threads import OwnedThread
 from penstock.streaming.durations import next_multiple
-from penstock.threads import OwnedThread
 
 _log = logging.getLogger("penstock.streaming")
 

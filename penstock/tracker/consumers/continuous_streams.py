@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.blockstore import BlockAccess
-from penstock.clock import Clock
 from penstock.continuous import (
     ContinuousLaunch,
     ContinuousOperation,
@@ -27,9 +26,10 @@ from penstock.continuous import (
 )
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import SettingError
-from penstock.event_loop import EventLoop
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import BlockLogs
+from penstock.runtime.clock import Clock
+from penstock.runtime.event_loop import EventLoop
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.settings import IO_ENCRYPTION, Settings
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
 from penstock.tracker.consumers.epochs import MOST_BYTES, EpochOwner, Epochs, EpochStatus

@@ -22,9 +22,9 @@ from functools import partial
 
 from msgspec import structs
 
-from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.ledger.events import block_number
 from penstock.tracker.ledger.places import CONTINUOUS, LoggedEpoch, Places

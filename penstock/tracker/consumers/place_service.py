@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.clock import Clock
 from penstock.continuous import ContinuousOperation
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.tracker.ledger.places import CONTINUOUS, ConsumerStatus, Places, Retention
 from penstock.wire import Peer

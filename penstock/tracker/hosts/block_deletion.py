@@ -18,10 +18,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from penstock.clock import Clock
-from penstock.event_loop import EventLoop
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import log_folder
+from penstock.runtime.clock import Clock
+from penstock.runtime.event_loop import EventLoop
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.tracker.ledger.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.tracker.receivers.registry import Receivers

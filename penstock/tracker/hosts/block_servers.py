@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.wire import Peer
 from penstock.wire.messages import Message, RegisterBlockServer, ReleaseBlocks, StopBlockServer
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
 from penstock.blockstore.server.launch import BlockServerLaunch, ensure_block_server
-from penstock.clock import Clock
 from penstock.receiver.attempts.task import executor_id, host_name
+from penstock.runtime.clock import Clock
 from penstock.tracker.cluster import Cluster, ExecutorLocation
 from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.wire.messages import FindReplicaHost, ReplicaHostAt

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.tracker.errors import LedgerWriteError
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts
 from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker

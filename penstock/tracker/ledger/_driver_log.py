@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from penstock.clock import Clock
 from penstock.errors import PenstockError
+from penstock.runtime.clock import Clock
 from penstock.tracker.errors import LedgerLostError, LedgerWriteError
 from penstock.tracker.ledger._ledger_state import LedgerState
 from penstock.tracker.ledger._recovery import RecoveredLedger, snapshot_parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import nullcontext
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.settings import Settings
 from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.tracker.ledger._kept_blocks import Retention

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.tracker.errors import LedgerError, LedgerWriteError
 from penstock.tracker.ledger._kept_blocks import KeptBlocks, Retention
 from penstock.tracker.ledger._ledger_state import AttemptRelease, LedgerState

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.clock import Clock, SystemClock
+from penstock.runtime.clock import Clock, SystemClock
 from penstock.tracker.errors import (
     DamagedLedgerError,
     LedgerError,

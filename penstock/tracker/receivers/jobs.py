@@ -18,11 +18,11 @@ from typing import Protocol
 
 from py4j.protocol import Py4JNetworkError
 
-from penstock.clock import Clock
 from penstock.errors import PenstockError
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import ReceiverFailedError, ReceiverLaunch, run_receiver
-from penstock.threads import OwnedThread
+from penstock.runtime.clock import Clock
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread
 from penstock.tracker.cluster import Cluster, TaskEnd, TaskLocation
 from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.tracker.receivers.receiver_scheduling_policy import ReceiverSchedulingPolicy

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.tracker.cluster import ExecutorLocation, HostLocation, TaskLocation
 from penstock.tracker.receivers.receiver_tracking_info import ReceiverState, ReceiverTrackingInfo
 from penstock.wire import Peer

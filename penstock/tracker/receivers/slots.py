@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from penstock.errors import PenstockError
 from penstock.receiver import Receiver, ReceiverLaunch
 from penstock.receiver.attempts.slot import SlotLaunch, run_slot
-from penstock.threads import wait_for
+from penstock.runtime.threads import wait_for
 from penstock.tracker.cluster import Cluster, ExecutorLocation, TaskEnd, TaskLocation
 from penstock.wire import Peer
 from penstock.wire.messages import (

@@ -38,13 +38,13 @@ from concurrent.futures import TimeoutError as NotDoneError
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.clock import Clock
 from penstock.errors import IllegalStateError, typed_text
-from penstock.rate_limited_log import RateLimitedLog
 from penstock.receiver import Receiver, SplitsError
 from penstock.receiver.splits import names_of
+from penstock.runtime.clock import Clock
+from penstock.runtime.rate_limited_log import RateLimitedLog
+from penstock.runtime.threads import OwnedThread
 from penstock.settings import Settings
-from penstock.threads import OwnedThread
 from penstock.tracker.errors import LedgerWriteError
 from penstock.tracker.ledger.events import SplitsEvent
 from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from penstock.backoff import Backoff
+from penstock.runtime.backoff import Backoff
 from penstock.wal._answers import (
     Answer,
     BoundedCalls,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from penstock.backoff import Backoff
+from penstock.runtime.backoff import Backoff
 from penstock.wal._answers import Outage, StorageAwayError
 from penstock.wal._objects.client import ObjectsClient
 from penstock.wal._objects.clouds import cloud_of

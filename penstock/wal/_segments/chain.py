@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from penstock.clock import Clock
+from penstock.runtime.clock import Clock
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._filesystem import FileSystem
 from penstock.wal._folder import SPARE_SUFFIX, segment_path

@@ -38,7 +38,7 @@ from crc32c import crc32c
 
 from penstock.errors import MissingPackageError
 from penstock.hkdf import derived_key
-from penstock.reused_memory import ReusedMemory
+from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._segments.layout import (
     FLAG_ENCRYPTED,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from penstock.reused_memory import ReusedMemory
+from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 from penstock.wal._filesystem import FileSystem, ReadFile
 from penstock.wal._segments.encryption import LogCipher

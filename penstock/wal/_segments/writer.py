@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from crc32c import crc32c
 
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._folder import NEW_SUFFIX, segment_path
 from penstock.wal._segments.encryption import LogSealer, SegmentSealer

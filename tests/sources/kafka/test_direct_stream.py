@@ -12,7 +12,7 @@ from confluent_kafka import Consumer
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import NewPartitions
 
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka import (
     ConsumerStrategies,
     KafkaCommitError,

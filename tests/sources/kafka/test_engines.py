@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from kafka import errors
 
-from penstock.clock import ManualClock
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import ManualClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka._ledger import OffsetLedger
 from penstock.sources.kafka.engines._confluent_client import ClientLog, Failures, translated
 from penstock.sources.kafka.engines._kafka_python_client import _DataBeforeClose

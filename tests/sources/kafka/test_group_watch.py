@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.sources.kafka import KafkaReceiver, KafkaUnavailableError
 from penstock.sources.kafka._driver_client import DriverClient
 from penstock.sources.kafka._group_watch import GroupWatch

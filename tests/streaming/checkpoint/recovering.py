@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from penstock.clock import ManualClock
+from penstock.runtime.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext
 from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.inputs.input_streams import InputDStream

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from penstock.__main__ import main
-from penstock.clock import ManualClock, SystemClock
 from penstock.host.durability import LEDGER
+from penstock.runtime.clock import ManualClock, SystemClock
 from penstock.streaming import (
     CheckpointReadError,
     CheckpointVersionError,

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.event_loop import EventLoop
 from penstock.listeners.bus import StreamingListenerBus
+from penstock.runtime.event_loop import EventLoop
 from penstock.streaming.checkpoint.checkpointer import CheckpointWriter
 from penstock.streaming.scheduler.job_generator import JobGenerator
 from penstock.streaming.scheduler.job_scheduler import JobScheduler

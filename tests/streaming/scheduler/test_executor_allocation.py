@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from penstock.clock import ManualClock
 from penstock.listeners.events import (
     BatchCompleted,
     BatchInfo,
     OutputOperationInfo,
     Time,
 )
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.streaming.scheduler.executor_allocation import (
     ExecutorAllocationManager,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.blockstore import BlockAccess
-from penstock.clock import ManualClock
 from penstock.listeners.bus import StreamingListenerBus
 from penstock.listeners.input_info import InputInfoTracker
+from penstock.runtime.clock import ManualClock
 from penstock.settings import Settings
 from penstock.streaming import JobGenerationError
 from penstock.streaming.dstream.arity import with_time

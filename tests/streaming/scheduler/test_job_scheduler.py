@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.listeners.events import BatchCompleted, OutputOperationCompleted
 from penstock.listeners.input_info import BatchInput
+from penstock.runtime.clock import ManualClock
 from penstock.streaming.dstream.job import Job, JobSet
 from penstock.streaming.errors import OutputOperationError
 from penstock.streaming.scheduler import job_scheduler

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.sources.kafka.engines.interface import (
     AccessDeniedError,
     ClientError,

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from penstock.listeners.input_info import BatchInput
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.kernels.deferred import no_partitions
 

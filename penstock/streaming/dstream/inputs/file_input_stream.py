@@ -33,7 +33,7 @@ from pyspark import RDD
 
 from penstock.errors import StreamGraphError
 from penstock.listeners.input_info import BatchInput
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.kernels.deferred import no_partitions
 from penstock.wal import (

@@ -11,12 +11,12 @@ from pyspark import RDD, SparkContext, StorageLevel
 from pyspark import serializers as _untyped_serializers
 
 from penstock._arguments import as_folder, refused
-from penstock.clock import Clock
 from penstock.errors import StreamGraphError
 from penstock.host.spark.contexts import read_settings
 from penstock.rates.book import RateBook, RateGroup
 from penstock.rates.decision import RateLimits, StreamRate
 from penstock.rates.memory import RateMemory
+from penstock.runtime.clock import Clock
 from penstock.settings import Settings
 from penstock.streaming.dstream.inputs.dead_letter_stream import DeadLetterInputDStream
 from penstock.streaming.dstream.inputs.file_input_stream import (

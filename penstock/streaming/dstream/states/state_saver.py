@@ -16,9 +16,9 @@ from typing import Any
 
 from pyspark import RDD
 
-from penstock.clock import Clock, SystemClock
 from penstock.errors import text_of, typed_text
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.states.rdd_files import save_marked
 from penstock.streaming.errors import StateSavingError
 from penstock.user_errors import FailedTaskError, as_user_sees_it

@@ -18,11 +18,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.clock import Clock, SystemClock
 from penstock.errors import typed_text
-from penstock.rate_limited_log import RateLimitedLog
+from penstock.runtime.clock import Clock, SystemClock
+from penstock.runtime.rate_limited_log import RateLimitedLog
 
-_log = logging.getLogger("penstock.threads")
+_log = logging.getLogger("penstock.runtime.threads")
 
 _STEP_S = 1.0
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from penstock.clock import Clock, SystemClock
+from penstock.runtime.clock import Clock, SystemClock
 
 _NUMBER = re.compile(r"[0-9a-f]{32}|\d+")
 """Also ids: each attempt of a receiver has a folder of its own."""

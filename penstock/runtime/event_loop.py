@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.threads import OwnedThread
+from penstock.runtime.threads import OwnedThread
 
 Event = Callable[[], object]
 
