@@ -32,7 +32,6 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 
 import pyarrow as pa
-from crc32c import crc32c
 
 from penstock.blockstore._compression import BlockCompression, Compressing
 from penstock.blockstore._encryption import block_cipher, check_in_memory, sealed_copy
@@ -42,6 +41,7 @@ from penstock.blockstore.process_log import ProcessLog, ProcessLogMember
 from penstock.blockstore.replicator import Replicator
 from penstock.blockstore.server.replica_service import BLOCK_RECORD
 from penstock.errors import IllegalStateError
+from penstock.runtime.checksum import crc32c
 from penstock.runtime.clock import Clock, SystemClock, WaitClock
 from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wal import (

@@ -1,11 +1,11 @@
 """`SharedRate`: records per second that the receivers of several applications share.
 
-The bucket is in a Redis or Valkey server (`RedisTokenBuckets`, which extends the `limits`
-library's own storage). Permits are taken from it in
-leases, so that a round trip serves many records, and a lease is good for a short time only: what is
-not used by then is lost. So no one has to learn what a killed process had left, and over any window
-of a second or longer all together let pass no more than rate x window plus one burst: the capacity
-of the bucket is smaller than the burst by what may be out.
+The bucket is in a Redis or Valkey server (`RedisTokenBuckets`), which the `limits` library's
+storage reaches. Permits are taken from it in leases, so that a round trip serves many records, and
+a lease is good for a short time only: what is not used by then is lost. So no one has to learn what
+a killed process had left, and over any window of a second or longer all together let pass no more
+than rate x window plus one burst: the capacity of the bucket is smaller than the burst by what may
+be out.
 
 A server that does not answer lets nothing through. That is the safe choice: what the total
 protects is protected, nothing is lost, `store` waits as it does for a full queue, and everything
@@ -22,11 +22,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from importlib import import_module
 from math import floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-from limits.errors import ConfigurationError
-from limits.storage import RedisStorage
 
 from penstock.errors import PenstockError
 from penstock.receiver.door import ReceiverStoppedError
@@ -38,6 +35,9 @@ from penstock.receiver.rate_limiter import (
 from penstock.runtime.clock import Clock, SystemClock, WaitClock
 from penstock.settings import Settings
 from penstock.settings.values import rate_per_second
+
+if TYPE_CHECKING:
+    from limits.storage import RedisStorage
 
 _LOWEST_S = 60
 """How long a lower rate holds after an application last asked for it."""
@@ -78,8 +78,8 @@ return taken
 """
 
 
-class RedisTokenBuckets(RedisStorage):
-    """The library's storage, which also holds token buckets. Each call is atomic for all users.
+class RedisTokenBuckets:
+    """Token buckets in a server that the library's storage reaches. Each call is atomic for all.
 
     A call first refills the bucket of `key`: by `rate` tokens for each second since it was last
     refilled, up to `capacity`. A missing bucket begins empty, so one that is lost with its server
@@ -87,19 +87,22 @@ class RedisTokenBuckets(RedisStorage):
     asked for in the last minute holds. Needs Redis 5 or later, or Valkey. What the client raises
     (`failures`) goes to the caller.
 
-    Args: as of `limits.storage.RedisStorage`.
+    Args:
+        storage: The library's.
     """
 
-    @property
-    def failures(self) -> tuple[type[Exception], ...]:
+    def __init__(self, storage: RedisStorage) -> None:
+        self._storage = storage
+        found = storage.base_exceptions
+        self.failures: tuple[type[Exception], ...] = (
+            (*found, OSError) if isinstance(found, tuple) else (found, OSError)
+        )
         """What is raised when the server cannot be used."""
-        found = self.base_exceptions
-        return (*found, OSError) if isinstance(found, tuple) else (found, OSError)
-
-    def initialize_storage(self, _uri: str) -> None:
-        """Register the scripts; the library calls this once."""
-        super().initialize_storage(_uri)
         self._token_script: Any = self.get_connection().register_script(_SCRIPT.encode())
+
+    def get_connection(self) -> Any:
+        """Return the client."""
+        return self._storage.get_connection()
 
     def reconnect(self) -> None:
         """Make the next call on a connection of its own, also where the one there is answers.
@@ -107,8 +110,7 @@ class RedisTokenBuckets(RedisStorage):
         After a fail-over the address leads to another server, and the one before, a replica now,
         refuses anyone who stays with it.
         """
-        client: Any = self.get_connection()
-        client.connection_pool.disconnect()
+        self.get_connection().connection_pool.disconnect()
 
     def take_tokens(self, key: str, rate: float, capacity: float, least: int, most: int) -> int:
         """Take as many whole tokens as there are, up to `most`; none if fewer than `least`.
@@ -116,7 +118,11 @@ class RedisTokenBuckets(RedisStorage):
         Where a lower rate holds, both are at most what leases are at that one.
         """
         arguments = [rate, capacity, least, most, _LOWEST_S, _IDLE_S, _LEAST_S, _BULK_S]
-        return int(self._token_script([self.prefixed_key(key)], arguments))
+        return int(self._token_script([self._storage.prefixed_key(key)], arguments))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self.get_connection().close()
 
 
 CALL_S = 1.0
@@ -209,6 +215,10 @@ class SharedRatePlace:
         Raises:
             SharedRateError: The client is not installed.
         """
+        # Few programs share a rate, and the library takes a tenth of a second to import.
+        from limits.errors import ConfigurationError
+        from limits.storage import RedisStorage
+
         client = "valkey" if urlsplit(self.storage).scheme.startswith("valkey") else "redis"
         try:
             # A call that is tried again by the client would take longer than it may.
@@ -216,7 +226,7 @@ class SharedRatePlace:
                 import_module(f"{client}.backoff").NoBackoff(), 0
             )
             options: dict[str, Any] = {} if self.password is None else {"password": self.password}
-            return RedisTokenBuckets(
+            storage = RedisStorage(
                 self.storage,
                 key_prefix="penstock",
                 socket_timeout=CALL_S,
@@ -227,6 +237,7 @@ class SharedRatePlace:
         except (ImportError, ConfigurationError):
             way_out = f"pip install 'penstock[{client}]' on the driver and the executors"
             raise SharedRateError(self.storage, f"its client is missing; {way_out}") from None
+        return RedisTokenBuckets(storage)
 
     def check(self) -> None:
         """Use the server once, so that a mistake shows before anything runs.
@@ -236,14 +247,13 @@ class SharedRatePlace:
         """
         buckets = self.connect()
         try:
-            client: Any = buckets.get_connection()
             # To more than that the server does not say that a password is missing.
-            client.ping()
+            buckets.get_connection().ping()
             buckets.take_tokens(self.key, self.records_per_second, self.capacity, 0, 0)
         except buckets.failures as error:
             raise SharedRateError(self.storage, str(error)) from error
         finally:
-            buckets.storage.close()
+            buckets.close()
 
     @property
     def lease_s(self) -> float:
@@ -350,7 +360,7 @@ class SharedRate:
     def stop(self) -> None:
         """Let nothing pass any more, and close the connection; idempotent."""
         self._stopped.set()
-        self._buckets.storage.close()
+        self._buckets.close()
 
     def _take_left(self, wanted: int) -> int:
         if self._stopped.is_set():

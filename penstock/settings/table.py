@@ -12,7 +12,6 @@ getters in `streaming/src/main/scala/org/apache/spark/streaming/`); keys under
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -99,7 +98,8 @@ class Setting:
 
 
 def _setting(key: str, kind: ValueKind, default: str | None) -> Any:
-    value = None if default is None else kind.read(default)
+    # A rate is read by a library that takes a tenth of a second to import; it stays text.
+    value = default if default is None or isinstance(kind, Rate) else kind.read(default)
     return field(
         default=value, metadata={"setting": {"key": key, "kind": kind, "default": default}}
     )
@@ -502,6 +502,8 @@ def closest_setting(key: str) -> str:
 
     Where there are any, it is one that ends like it: a part of a long key is soon forgotten.
     """
+    import difflib
+
     known = {line.key.lower(): line.key for line in settings_table()}
     end = "." + key.lower().rpartition(".")[2]
     like = [one for one in known if one.endswith(end)] or known

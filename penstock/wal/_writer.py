@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
-from crc32c import crc32c
-
+from penstock.runtime.checksum import crc32c
 from penstock.runtime.clock import Clock, SystemClock
 from penstock.runtime.threads import OwnedThread
 from penstock.wal._company import Company

@@ -30,8 +30,8 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import msgspec
-from crc32c import crc32c
 
+from penstock.runtime.checksum import crc32c
 from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal import RECORD_HEADER_SIZE, TAG_SIZE, CorruptRecordError, LogCipher, parse_record
 from penstock.wire import (

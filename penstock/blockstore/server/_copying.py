@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import time
 
-from crc32c import crc32c
-
 from penstock.blockstore.server._files import ApplicationFiles
 from penstock.blockstore.server._serving import NotThereError, open_record
 from penstock.blockstore.server.peer_link import PeerLink
+from penstock.runtime.checksum import crc32c
 from penstock.wal import CorruptRecordError, EncryptionMismatchError, parse_record
 from penstock.wire import ApplicationLink, WireError
 from penstock.wire.messages import BlocksCopied, CopyBlocks, ReceivedBlockInfo, ReplicaPlace

@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
-from crc32c import crc32c
 
 from penstock.blockstore.server._files import ApplicationFiles
+from penstock.runtime.checksum import crc32c
 from penstock.wal import RECORD_HEADER_SIZE, LogOptions, LogWriter, WalError
 from penstock.wire import TAG_BYTES
 from penstock.wire.messages import SegmentPlace

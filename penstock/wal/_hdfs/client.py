@@ -17,7 +17,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from xml.etree import ElementTree
 
 from penstock.wal._answers import StorageAwayError
 
@@ -143,6 +142,8 @@ class HadoopConfiguration:
 
 
 def _read(path: str) -> dict[str, str]:
+    from xml.etree import ElementTree
+
     try:
         root = ElementTree.parse(path).getroot()
     except FileNotFoundError:

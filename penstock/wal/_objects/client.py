@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import html
 import importlib
 import ipaddress
 import logging
@@ -309,6 +308,8 @@ def _of_kind(error: BaseException, address: str) -> OSError:
     elif token is not None and is_no_token:
         text = f"these credentials are not taken: {token[1] or text}"
     elif said is not None:
+        import html
+
         is_list = "list request" in text
         text = f"{code}: {html.unescape(said[2])}" + (f" (HTTP {status})" if status else "")
         if is_list and code in GONE_CODES:

@@ -34,10 +34,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from penstock.errors import MissingPackageError
 from penstock.hkdf import derived_key
+from penstock.runtime.checksum import crc32c
 from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal._errors import CorruptRecordError
 from penstock.wal._segments.layout import (

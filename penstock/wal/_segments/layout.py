@@ -34,8 +34,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
-from crc32c import crc32c
 
+from penstock.runtime.checksum import crc32c
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from crc32c import crc32c
-
+from penstock.runtime.checksum import crc32c
 from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 from penstock.wal._filesystem import FileSystem, ReadFile

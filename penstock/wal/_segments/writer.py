@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
+from penstock.runtime.checksum import crc32c
 from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.wal._filesystem import AppendFile, FileSystem
 from penstock.wal._folder import NEW_SUFFIX, segment_path
