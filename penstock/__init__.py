@@ -51,13 +51,16 @@ Beside them stand:
 `pytest_plugin`              fixtures of `penstock.testing`
 ===========================  =====================================================================
 
-Importing this package is cheap: it starts nothing and does not import PySpark. It raises
+Importing this package is cheap: it starts nothing and does not import PySpark. In a worker of
+PySpark it makes room (`penstock.worker`). It raises
 `ImportError` when Python or PySpark does not fit, naming both versions. Logging goes to the
 standard logger ``penstock`` and those below it: without a set-up of the program's own, warnings
 and errors reach standard error by Python's last resort, and INFO stays quiet.
 """
 
 from __future__ import annotations
+
+import sys
 
 from penstock._versions import check_versions
 
@@ -66,3 +69,8 @@ __all__ = ["__version__"]
 __version__ = "0.1.0.dev0"
 
 check_versions()
+
+if "pyspark.worker" in sys.modules:
+    from penstock.worker import share_directories
+
+    share_directories()

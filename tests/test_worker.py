@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+import zipfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +39,34 @@ def test_each_task_of_a_worker_acknowledges_its_input_at_once(sc: Any) -> None:
             seen.setdefault(port, []).append(quick)
     assert all(all(each) for each in seen.values())
     assert max(map(len, seen.values())) > worker._TASKS
+
+
+def test_the_importers_of_an_archive_share_one_directory(tmp_path: Path) -> None:
+    archive = tmp_path / "packages.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("some/__init__.py", "some/inner/__init__.py", "some/later.py"):
+            file.writestr(name, "")
+    code = """if True:
+        import importlib, sys, zipimport
+
+        import some.inner
+        from penstock.worker import share_directories
+
+        def directories():
+            importers = sys.path_importer_cache.values()
+            return [
+                vars(each)["_files"] for each in importers
+                if isinstance(each, zipimport.zipimporter) and each.archive.endswith("packages.zip")
+            ]
+
+        importlib.invalidate_caches()
+        share_directories()
+        found = directories()
+        assert len(found) == 2 and found[0] is found[1] and len(found[0]) == 3, found
+        import some.later
+        """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(archive), os.getcwd()])}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 def test_a_process_that_is_no_worker_is_left_alone() -> None:
