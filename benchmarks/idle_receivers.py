@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.idle_receivers`` starts a program on ``local[2]`` whose receivers share a
 slot, and takes the processor time of its processes for some seconds, all of them and by what they
-are: the share of one core, and how often their threads are woken. With ``--functions`` each stream
+are: the share of one core, how often their threads are woken, and the memory that each has for
+itself (of a receiver alone: ``--receivers 1``). With ``--functions`` each stream
 goes to a continuous function of its own, and no batch is made; each needs a task.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import tempfile
 import time
 from dataclasses import dataclass
@@ -41,6 +43,7 @@ class Used:
     cpu_s: float
     wakes: int
     threads: int
+    own_mib: float
 
 
 def used(pid: int) -> Used:
@@ -54,7 +57,10 @@ def used(pid: int) -> Used:
             continue  # It has just ended.
         wakes += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
         threads += 1
-    return Used((int(fields[11]) + int(fields[12])) / _TICKS_PER_S, wakes, threads)
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    own_kib = sum(map(int, re.findall(r"^Private_\w+: +(\d+) kB", rollup, re.MULTILINE)))
+    cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return Used(cpu_s, wakes, threads, own_kib / 1024)
 
 
 def family() -> dict[int, str]:
@@ -135,19 +141,20 @@ def run(options: argparse.Namespace, folder: str) -> None:
                 now = used(pid)
             except OSError:
                 continue
-            sums = shares.setdefault(name, [0.0, 0.0, 0.0])
+            sums = shares.setdefault(name, [0.0, 0.0, 0.0, 0.0])
             sums[0] += 100 * (now.cpu_s - first.cpu_s) / took_s
             sums[1] += (now.wakes - first.wakes) / took_s
             sums[2] += now.threads
+            sums[3] += now.own_mib
     finally:
         ssc.stop(stopSparkContext=True)
     for name, value in describe(tempfile.gettempdir()).items():
         print(f"{name}: {value}")
     functions = ", each with a continuous function" if options.functions else ""
     print(f"{options.receivers} idle receivers in one slot{functions}, {took_s:.0f} s, no records")
-    print(f"{'':20}{'% of a core':>12}{'wakes/s':>10}{'threads':>10}")
-    for name, (cpu, wakes, threads) in shares.items():
-        print(f"{name:20}{cpu:12.2f}{wakes:10.1f}{threads:10.0f}")
+    print(f"{'':20}{'% of a core':>12}{'wakes/s':>10}{'threads':>10}{'MiB':>10}")
+    for name, (cpu, wakes, threads, own_mib) in shares.items():
+        print(f"{name:20}{cpu:12.2f}{wakes:10.1f}{threads:10.0f}{own_mib:10.1f}")
 
 
 if __name__ == "__main__":

@@ -378,13 +378,14 @@ def test_what_has_no_acknowledgement_waits_in_the_connection_while_the_queue_is_
 ) -> None:
     name = a_name()
     narrow = {**FAST, "spark.streaming.blockQueueSize": "2"}
-    options = {"qos": 0, "keep_alive_s": 1, "max_unacknowledged": 10}
+    # On a busy machine a second is too short, and what has no acknowledgement goes with a connection.
+    options = {"qos": 0, "keep_alive_s": 3, "max_unacknowledged": 10}
     with run_receiver(a_receiver(broker, name, **options), settings=narrow) as running:
         wait_until(lambda: f"{name} 0 {name}/#" in broker.log())
         running.hold()
         broker.publish(f"{name}/x", *numbers(500), qos=0)
         asked = f"Received PINGREQ from {name}"
-        wait_until(lambda: broker.log().count(asked) > 2)
+        wait_until(lambda: broker.log().count(asked) > 1)
         running.go_on()
         assert running.wait_for_records(500) == numbers(500)
         assert not running.errors
