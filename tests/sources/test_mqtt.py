@@ -378,7 +378,7 @@ def test_what_has_no_acknowledgement_waits_in_the_connection_while_the_queue_is_
 ) -> None:
     name = a_name()
     narrow = {**FAST, "spark.streaming.blockQueueSize": "2"}
-    # On a busy machine a second is too short, and what has no acknowledgement goes with a connection.
+    # A second is too short on a busy machine; what has no acknowledgement goes with a connection.
     options = {"qos": 0, "keep_alive_s": 3, "max_unacknowledged": 10}
     with run_receiver(a_receiver(broker, name, **options), settings=narrow) as running:
         wait_until(lambda: f"{name} 0 {name}/#" in broker.log())
