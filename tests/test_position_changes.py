@@ -17,7 +17,7 @@ from penstock.position_changes import (
     position_as_json,
 )
 from penstock.receiver import ReceiverContext
-from penstock.receiver.blocks.storing import PositionError
+from penstock.receiver.splits import PositionError
 from penstock.testing import run_receiver
 
 KEYS = st.sampled_from("abcdef")

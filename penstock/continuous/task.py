@@ -84,11 +84,10 @@ _limited_log = RateLimitedLog(logging.getLogger("penstock.continuous"))
 
 
 class ContinuousTaskError(PenstockError):
-    """An attempt of a task of a continuous stream ended otherwise than by its driver."""
+    """An attempt of a task of a continuous stream ended otherwise than by its driver.
 
-
-class NoRecordBatchError(PenstockError):
-    """A block, or what the function returned, is no record batch, and never will be."""
+    Or cannot go on: a block, or what the function returned, is no record batch, and never will be.
+    """
 
 
 @dataclass(frozen=True)
@@ -501,7 +500,7 @@ class _Attempt:
                 records, more = self._output_of_block(program, place, info)
                 found += more + self._expire(program)
                 self._records += records
-        except (NoRecordBatchError, StateError) as error:
+        except (ContinuousTaskError, StateError) as error:
             is_permanent = not isinstance(error, StateError) or error.is_permanent
             self._fail(f"it failed with {self._with}", error, permanent=is_permanent)
             return False
@@ -647,7 +646,7 @@ class _Attempt:
         if not block.num_records:
             return 0, []
         if block.kind is BlockKind.PICKLED:
-            raise NoRecordBatchError(
+            raise ContinuousTaskError(
                 f"block {block_id} holds pickled objects: store bytes, text or Arrow, or "
                 "declare a schema on the receiver"
             )
@@ -790,7 +789,7 @@ def _checked(result: Any, what: str = "the function") -> list[Any]:
     if result is None:
         return []
     if not isinstance(result, pa.RecordBatch):
-        raise NoRecordBatchError(
+        raise ContinuousTaskError(
             f"{what} must return a pyarrow.RecordBatch or None, and returned "
             f"{type(result).__name__}"
         )

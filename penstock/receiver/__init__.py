@@ -62,7 +62,7 @@ from penstock.receiver.forms.short_forms import (
 from penstock.receiver.listening import bound_socket, ports_of
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRateError, SharedRatePlace
-from penstock.receiver.splits import SplitPositionError, SplitsError
+from penstock.receiver.splits import PositionError, SplitsError
 
 __all__ = [
     "BlockGenerator",
@@ -72,6 +72,7 @@ __all__ = [
     "Framing",
     "NotAReceiverError",
     "PositionChanges",
+    "PositionError",
     "RateLimiter",
     "Receiver",
     "ReceiverContext",
@@ -81,7 +82,6 @@ __all__ = [
     "RecordTooLargeError",
     "SharedRateError",
     "SharedRatePlace",
-    "SplitPositionError",
     "SplitsError",
     "SupervisorState",
     "WhenFull",

@@ -12,8 +12,8 @@ import msgspec
 from pyspark import StorageLevel
 
 from penstock._arguments import as_storage_level
-from penstock.errors import IllegalStateError, PenstockError
-from penstock.receiver.splits import split_of
+from penstock.errors import IllegalStateError
+from penstock.receiver.splits import PositionError, split_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,21 +28,6 @@ NOT_ATTACHED = (
 
 _BOUND = ("store", "storeFrom")
 """Names that the supervisor may set on the instance, to the block generator's own functions."""
-
-
-class ForeignPositionError(PenstockError):
-    """The stream's last position is none of its receiver's: another source was read before.
-
-    Attributes:
-        position: The position.
-    """
-
-    def __init__(self, position: object, receiver: str) -> None:
-        super().__init__(
-            f"the position {position!r:.100} is of another source than {receiver}: give the stream "
-            "another name, or another checkpoint directory"
-        )
-        self.position = position
 
 
 class Receiver:
@@ -269,8 +254,8 @@ class Receiver:
             IllegalStateError: Before `onStart`.
             ReceiverStoppedError: The receiver has stopped, or was started again since; or it stops,
                 and this has an `ack`. Nothing of it counts as stored.
-            PositionTypeError: `position` holds something else.
-            PositionError: It is a number, or a list of numbers, and less than the last one.
+            PositionError: `position` holds something else; or it is a number, or a list of numbers,
+                and less than the last one.
             PenstockError: The position is larger than 64 KB; or many records with a position, which
                 must be in one block, do not fit into one together.
             Exception: A record cannot be pickled. Only this call fails; the stream goes on.
@@ -403,7 +388,7 @@ class Receiver:
         if splits is not None:
             whole = {} if found is None else found
             if type(whole) is not dict:
-                raise ForeignPositionError(found, self._receiver_type())
+                raise PositionError.of_another_source(found, self._receiver_type())
             own = set(splits)
             found = {key: place for key, place in whole.items() if split_of(key) in own}
             self.assignedSplits = splits
@@ -413,7 +398,9 @@ class Receiver:
             try:
                 msgspec.convert(self.lastPosition, kind)
             except msgspec.ValidationError as error:
-                raise ForeignPositionError(self.lastPosition, self._receiver_type()) from error
+                raise PositionError.of_another_source(
+                    self.lastPosition, self._receiver_type()
+                ) from error
 
     def _attached(self) -> Start:
         if self._supervisor is None:

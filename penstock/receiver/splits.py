@@ -32,22 +32,31 @@ class SplitsError(PenstockError):
         self.receiver = receiver
 
 
-class SplitPositionError(PenstockError, ValueError):
-    """A position is not one of the splits that its receiver has.
+class PositionError(PenstockError, ValueError):
+    """A position is not accepted.
+
+    It is too large to be kept with each block, before the last one, of a type that would not come
+    back from the driver's log, of a split that the receiver does not have, or of another source.
 
     Attributes:
         position: The position.
+        is_foreign: It is the stream's last one, and of another source than its receiver's.
     """
 
-    def __init__(self, position: object, splits: tuple[str, ...]) -> None:
-        names = sorted(splits)
-        more = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
-        super().__init__(
-            f"position={position!r:.200} is not accepted: of a receiver with splits it is a dict "
-            "of places by split, such as {split: offset}, for splits that it has now: "
-            f"{', '.join(names[:_MOST_TOLD])}{more}"
-        )
+    def __init__(self, message: str, position: object, *, is_foreign: bool = False) -> None:
+        super().__init__(message)
         self.position = position
+        self.is_foreign = is_foreign
+
+    @classmethod
+    def of_another_source(cls, position: object, receiver: str) -> PositionError:
+        """Return the error for the last position of a stream whose receiver read another source."""
+        return cls(
+            f"the position {position!r:.100} is of another source than {receiver}: give the stream "
+            "another name, or another checkpoint directory",
+            position,
+            is_foreign=True,
+        )
 
 
 def check_splits(splits: Any) -> None:
@@ -118,8 +127,15 @@ def position_of_splits(position: Any, splits: frozenset[str]) -> PositionChanges
     """Return the places of splits as changes of the last position.
 
     Raises:
-        SplitPositionError: It is something else, or of a split that is another receiver's.
+        PositionError: It is something else, or of a split that is another receiver's.
     """
     if not isinstance(position, dict) or not splits.issuperset(map(split_of, position)):
-        raise SplitPositionError(position, tuple(splits))
+        names = sorted(splits)
+        more = f" and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else ""
+        raise PositionError(
+            f"position={position!r:.200} is not accepted: of a receiver with splits it is a dict "
+            "of places by split, such as {split: offset}, for splits that it has now: "
+            f"{', '.join(names[:_MOST_TOLD])}{more}",
+            position,
+        )
     return PositionChanges(position)

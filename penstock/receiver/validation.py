@@ -16,7 +16,10 @@ _ACCEPTED = "a function of a record, or of a pyarrow.RecordBatch where such are 
 
 
 class InvalidRecordError(PenstockError, ValueError):
-    """A receiver discarded a record, or its `validate` refused one, with no error of its own."""
+    """A receiver discarded a record, or its `validate` refused one, with no error of its own.
+
+    Or what is read cannot be taken for records; the cause, if any, is what the converter raised.
+    """
 
 
 def check_validate(validate: Any) -> None:

@@ -26,7 +26,6 @@ from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
 from penstock.runtime.threads import OwnedThread
 from penstock.sources._common import (
     Reconnecting,
-    RefusedError,
     ServerError,
     SourceReceiver,
     in_halves,
@@ -83,7 +82,7 @@ class ClientSession(ABC, Generic[T]):
         """Connect again and again, until it is to end."""
         self._storing.start()
         try:
-            errors = (ServerError, OSError, RefusedError)
+            errors = (ServerError, OSError)
             self._reconnecting.run(self.serve, self.ended, errors)
         finally:
             self.ended.set()

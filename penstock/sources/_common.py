@@ -103,15 +103,13 @@ class ServerError(PenstockError):
 
     Attributes:
         code: Its number of the error; 0 where it has none.
+        is_refused: The server refuses it; asking again soon does not help.
     """
 
-    def __init__(self, message: str, code: int = 0) -> None:
+    def __init__(self, message: str, code: int = 0, *, is_refused: bool = False) -> None:
         super().__init__(message)
         self.code = code
-
-
-class RefusedError(PenstockError):
-    """The server refuses what is asked of it; asking again soon does not help."""
+        self.is_refused = is_refused
 
 
 class Reconnecting:
@@ -162,11 +160,12 @@ class Reconnecting:
                 self._reported.clear()
             self._connected_s = None
         why = text_of(error) or type(error).__name__
+        is_refused = isinstance(error, ServerError) and error.is_refused
         if why not in self._reported:
             self._reported.add(why)
-            when = f" every {_REFUSED_S:g} s" if isinstance(error, RefusedError) else ""
+            when = f" every {_REFUSED_S:g} s" if is_refused else ""
             self._report(f"The {self._server} is asked again{when}, after: {why}", error)
-        if isinstance(error, RefusedError):
+        if is_refused:
             return _REFUSED_S
         # So that many receivers do not come back at the same moment.
         return self._backoff.next_s() * random.uniform(0.5, 1.0)

@@ -26,7 +26,7 @@ from penstock.continuous import (
     Watermark,
 )
 from penstock.continuous import timers as timers_module
-from penstock.continuous.task import NoRecordBatchError
+from penstock.continuous.task import ContinuousTaskError
 from penstock.continuous.timers import NO_WATERMARK, TimerService
 from tests.continuous.driven import Driven
 
@@ -600,7 +600,7 @@ def test_a_wrong_result_of_on_timer_is_refused(tmp_path: Path, program: Program)
     driven = Driven(tmp_path, program, lambda found, state, timers: [1])
     program.next = lambda timers: timers.processing_time.register("k", NOW_MS)
     driven.block(NOW_MS, rows(1))
-    with pytest.raises(NoRecordBatchError, match=r"must return a pyarrow.RecordBatch or None"):
+    with pytest.raises(ContinuousTaskError, match=r"must return a pyarrow.RecordBatch or None"):
         driven.end(NOW_MS)
     assert "timers of 1700000000000 ms of keys such as 'k'" in driven.attempt._with
 

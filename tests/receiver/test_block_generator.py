@@ -37,10 +37,10 @@ from penstock.receiver.blocks.block_generator import (
     BlocksRefusedError,
     RecordTooLargeError,
 )
-from penstock.receiver.blocks.storing import PositionError
 from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
+from penstock.receiver.splits import PositionError
 from penstock.runtime.clock import ManualClock
 from penstock.testing.driver import read_back
 from penstock.wal import AppendTooLargeError, LogOptions, SyncPolicy

@@ -16,7 +16,7 @@ from penstock.errors import IllegalStateError
 from penstock.receiver import Receiver, ReceiverContext, receiver
 from penstock.receiver.attempts.attempt_state import Failures
 from penstock.receiver.exit_report import described
-from penstock.receiver.splits import SplitPositionError
+from penstock.receiver.splits import PositionError
 from penstock.wire.messages import RegisterReceiver, ReportError, StopReceiver
 from tests.doubles import UntoldError
 from tests.receiver.conftest import SETTINGS
@@ -138,7 +138,7 @@ def test_the_pause_doubles_up_to_a_bound_and_begins_anew_after_a_record() -> Non
 
 def test_a_refused_position_is_enough_the_second_time() -> None:
     failures = Failures(10, 1000)
-    error = SplitPositionError({"c": 1}, ("a", "b"))
+    error = PositionError("c is none of its splits", {"c": 1})
     failures.note(error, 0)
     assert not failures.is_enough(error, is_new=True), "others may go on with the next"
     failures.note(error, 0)

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.receiver import (
     NotAReceiverError,
+    PositionError,
     Receiver,
     ReceiverContext,
     ReceiverStoppedError,
@@ -1119,7 +1120,7 @@ def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     async def source(ctx: ReceiverContext) -> None:
         try:
             await ctx.store("x", position=object())
-        except TypeError as error:
+        except PositionError as error:
             shared.say(str(error))
         ctx.store("y", position=object())
         await ctx.store("z")
@@ -1131,7 +1132,7 @@ def test_an_error_of_storing_is_raised_where_it_is_awaited_or_else_reported(
     assert "is not accepted, because of the object" in shared.events[0]
     assert tracker.records() == ["z"]
     (report,) = tracker.of(ReportError)
-    assert "Store exception was never retrieved: PositionTypeError" in report.message
+    assert "Store exception was never retrieved: PositionError" in report.message
 
 
 def test_what_a_coroutine_stores_at_a_stop_and_does_not_await_is_stored(

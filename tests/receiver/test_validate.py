@@ -16,7 +16,7 @@ from pyspark import cloudpickle
 
 from penstock.dead_letters import letters
 from penstock.receiver import as_receiver, receiver
-from penstock.receiver.blocks.storing import PositionError
+from penstock.receiver.splits import PositionError
 from penstock.wire.messages import AddBlock, ReportError
 from tests.receiver.conftest import SETTINGS
 from tests.receiver.running import Receiver, Running, Shared, Tracker

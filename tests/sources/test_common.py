@@ -13,8 +13,7 @@ import pytest
 from msgspec.msgpack import encode
 
 from penstock.errors import MissingPackageError
-from penstock.receiver import ReceiverContext, RecordTooLargeError, receiver
-from penstock.receiver.base import ForeignPositionError
+from penstock.receiver import PositionError, ReceiverContext, RecordTooLargeError, receiver
 from penstock.sources import _common
 from penstock.sources._common import Messages, Reconnecting, in_halves
 from penstock.sources._on_loop import within
@@ -236,10 +235,10 @@ def test_a_source_goes_on_from_its_own_positions_only(source: str) -> None:
             one._take_position(encode(position))
             assert one.lastPosition == position
         else:
-            with pytest.raises(ForeignPositionError, match=f"of another source than {source}: "):
+            with pytest.raises(PositionError, match=f"of another source than {source}: "):
                 one._take_position(encode(position))
     for position in OTHERS:
-        with pytest.raises(ForeignPositionError):
+        with pytest.raises(PositionError):
             one._take_position(encode(position))
 
 

@@ -22,8 +22,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from penstock.receiver import RecordTooLargeError
-from penstock.receiver.base import ForeignPositionError
+from penstock.receiver import PositionError, RecordTooLargeError
 from penstock.sources.formats import JsonFormat
 from penstock.sources.postgres import PostgresNotifyReceiver, PostgresReceiver
 from penstock.sources.postgres._pgoutput import (
@@ -473,7 +472,7 @@ def test_a_position_of_another_slot_is_refused_for_good() -> None:
     receiver = PostgresReceiver("host=host", "slot", "p")
     place = {"slot": "other", "system": "1", "timeline": "1", "lsn": 1, "place": 2}
     receiver.lastPosition = place
-    with pytest.raises(ForeignPositionError, match="than the replication slot slot: give"):
+    with pytest.raises(PositionError, match="than the replication slot slot: give"):
         receiver.onStart()
 
 

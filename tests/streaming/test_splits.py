@@ -14,9 +14,9 @@ from pyspark import SparkContext
 from penstock.errors import IllegalStateError
 from penstock.receiver import (
     PositionChanges,
+    PositionError,
     Receiver,
     ReceiverContext,
-    SplitPositionError,
     SplitsError,
     as_receiver,
     receiver,
@@ -158,7 +158,7 @@ def test_texts_of_other_kinds_are_texts() -> None:
 
 @pytest.mark.parametrize("position", [3, "a", [1], {"c": 1}, {"a": 1, "c": 2}, {1: 2}, ("a", 1)])
 def test_a_position_is_of_the_splits_that_the_receiver_has(position: Any) -> None:
-    with pytest.raises(SplitPositionError) as raised:
+    with pytest.raises(PositionError) as raised:
         position_of_splits(position, frozenset(("a", "b")))
     assert "a, b" in str(raised.value)
 
@@ -262,4 +262,4 @@ def test_a_position_of_another_split_is_an_error_of_the_program() -> None:
         yield "record", {"b": 1}
 
     with run_receiver(wrong) as found:
-        assert "for splits that it has now: a" in found.wait_for_error("SplitPositionError")
+        assert "for splits that it has now: a" in found.wait_for_error("PositionError")

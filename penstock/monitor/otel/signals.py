@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.errors import typed_text
 from penstock.monitor.records import bounded
@@ -41,13 +41,12 @@ class Exporter(Protocol):
     def export(self, data: Any, /) -> Any: ...
 
 
-class RefusedError(Exception):
-    """An answer that is no success: raised within the exporter, so that it does not ask again."""
+class _Refusal(NamedTuple):
+    """An answer that is no success."""
 
-    def __init__(self, status: int, reason: str, retry_after_s: float | None) -> None:
-        super().__init__(f"{status} {reason}".strip())
-        self.status = status
-        self.retry_after_s = retry_after_s
+    status: int
+    text: str
+    retry_after_s: float | None
 
 
 class Signal:
@@ -80,7 +79,7 @@ class Signal:
         self._said = said
         self._at_s = now_s + interval_s
         self._fails = False
-        self._refusals: list[RefusedError] = []
+        self._refusals: list[_Refusal] = []
         self._failure = ""
 
     def session(self) -> Any:
@@ -134,10 +133,10 @@ class Signal:
                 wait_s = max(self._interval_s, min(refusal.retry_after_s, _LONGEST_S))
                 self._at_s = now_s + wait_s
                 tried = f"tried again in {wait_s:,.0f} s, as it asks"
-            self._tell(f"cannot be sent to {self._where} by OpenTelemetry", str(refusal), tried)
+            self._tell(f"cannot be sent to {self._where} by OpenTelemetry", refusal.text, tried)
             return Outcome.LATER
         tried = f"dropped until it takes some ({self._switch}=none switches them off)"
-        self._tell(f"are not taken by {self._where}", str(refusal), tried)
+        self._tell(f"are not taken by {self._where}", refusal.text, tried)
         return Outcome.REFUSED
 
     def failed(self, reason: str, now_s: float) -> None:
@@ -152,9 +151,9 @@ class Signal:
     def _look_at(self, response: Any, *_: Any, **__: Any) -> None:
         if response.status_code >= 300:
             again_s = _seconds_of(response.headers.get("Retry-After", ""))
-            refusal = RefusedError(response.status_code, str(response.reason or ""), again_s)
-            self._refusals.append(refusal)
-            raise refusal
+            text = f"{response.status_code} {response.reason or ''}".strip()
+            self._refusals.append(_Refusal(response.status_code, text, again_s))
+            raise RuntimeError(text)  # Within the exporter, so that it does not ask again.
 
     def _tell(self, what: str, reason: str, tried: str) -> None:
         if reason and not self._fails:

@@ -9,9 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from penstock.errors import IllegalStateError, SettingError
-from penstock.receiver.blocks.storing import PositionError, PositionTypeError
 from penstock.receiver.exit_report import ExitReport
-from penstock.receiver.splits import SplitPositionError
+from penstock.receiver.splits import PositionError
 from penstock.receiver.threads.workers import Wake
 from penstock.wire.messages import Message
 
@@ -199,10 +198,6 @@ _BUGS = (*_HOPELESS, ArithmeticError, AssertionError, LookupError, ValueError)
 """What points to a mistake in the program. Anything else may come from a source that is down or
 sends nonsense, for any length of time."""
 
-_REFUSED = (PositionError, PositionTypeError, SplitPositionError)
-"""A source that begins after the last position that was accepted gives the refused one again: the
-second time in a row nothing but the program's change can help. (Others may go on with the next.)"""
-
 _DOUBLINGS = 16
 
 
@@ -247,5 +242,7 @@ class Failures:
         """
         if isinstance(error, SettingError) or (is_new and isinstance(error, _HOPELESS)):
             return True
-        most = min(self._most, 2) if isinstance(error, _REFUSED) else self._most
+        # A source that begins after the last position that was accepted gives the refused one
+        # again: the second time only a change of the program helps. Others may go on with the next.
+        most = min(self._most, 2) if isinstance(error, PositionError) else self._most
         return isinstance(error, _BUGS) and self._count >= most

@@ -25,7 +25,7 @@ from penstock.receiver.attempts.attempt_state import (
 from penstock.receiver.attempts.launch import ReceiverLaunch
 from penstock.receiver.attempts.rate_status import RateStatus
 from penstock.receiver.attempts.tracker_client import TrackerClient
-from penstock.receiver.base import NOT_ATTACHED, ForeignPositionError, Receiver
+from penstock.receiver.base import NOT_ATTACHED, Receiver
 from penstock.receiver.blocks.block_generator import (
     BlockGenerator,
     BlockNotStoredError,
@@ -37,6 +37,7 @@ from penstock.receiver.blocks.pipeline import CALLBACK_S
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.listening import reachable
+from penstock.receiver.splits import PositionError
 from penstock.receiver.threads.workers import Wake
 from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours, threads_of
 from penstock.runtime.clock import Clock, SystemClock
@@ -724,7 +725,9 @@ class ReceiverSupervisor:
 
     def _fail(self, text: str, error: BaseException) -> None:
         """Let `error` end the attempt; a bad setting or position ends it for good."""
-        permanent = isinstance(error, (SettingError, ForeignPositionError))
+        permanent = isinstance(error, SettingError) or (
+            isinstance(error, PositionError) and error.is_foreign
+        )
         kind = ExitKind.PERMANENT if permanent else ExitKind.FAILED
         message = f"{text}: {described(error)}"
         if not permanent:

@@ -60,7 +60,7 @@ from penstock.receiver.door import (
     withdraw,
 )
 from penstock.receiver.rate_limiter import RateLimiter
-from penstock.receiver.splits import position_of_splits
+from penstock.receiver.splits import PositionError, position_of_splits
 from penstock.receiver.validation import InvalidRecordError, Validation
 from penstock.runtime.clock import WaitClock
 
@@ -73,28 +73,6 @@ _KINDS = {
     Framing.NEWLINE: BlockKind.BYTE_LINES,
     Framing.LENGTH_PREFIX: BlockKind.BINARY,
 }
-
-
-class PositionError(PenstockError, ValueError):
-    """A position is too large to be kept with each block, or is before the last one."""
-
-
-class PositionTypeError(PenstockError, TypeError):
-    """A position holds something that would not come back from the driver's log.
-
-    Attributes:
-        found: The value, as text.
-        kind: The type of what cannot be kept, which may be within the position.
-    """
-
-    def __init__(self, found: str, kind: str) -> None:
-        super().__init__(
-            f"position={found} is not accepted, because of the {kind}: a position comes back "
-            "from the driver's log, so it is None, bool, int (64 bits), float, str, bytes, or a "
-            "list, dict or tuple of these (a tuple comes back as a list)"
-        )
-        self.found = found
-        self.kind = kind
 
 
 _NO_ACKNOWLEDGEMENT: AbstractContextManager[None] = nullcontext()
@@ -113,20 +91,30 @@ def _check_ack(ack: object) -> None:
         )
 
 
+def _of_no_kind(position: object, kind: str) -> PositionError:
+    found = encodable(repr(position))
+    return PositionError(
+        f"position={found:.200} is not accepted, because of the {kind}: a position comes back "
+        "from the driver's log, so it is None, bool, int (64 bits), float, str, bytes, or a "
+        "list, dict or tuple of these (a tuple comes back as a list)",
+        position,
+    )
+
+
 def _check_position(part: Any, position: Any) -> None:
     kind = type(part)
     if kind in _PLAIN or (kind is int and part in _INTEGERS):
         return
     if kind is float:
         if not math.isfinite(part):
-            raise PositionTypeError(f"{position!r:.200}", f"float {part}")
+            raise _of_no_kind(position, f"float {part}")
         return
     if kind is list or kind is tuple:
         parts = part
     elif kind is dict or kind is PositionChanges:
         parts = (*part, *part.values())
     else:
-        raise PositionTypeError(f"{position!r:.200}", kind.__name__)
+        raise _of_no_kind(position, kind.__name__)
     for each in parts:
         _check_position(each, position)
 
@@ -517,14 +505,14 @@ class Storing:
         try:
             encoded = encoded_position(position)
         except UnicodeEncodeError:
-            found = f"{encodable(repr(position)):.200}"
-            raise PositionTypeError(found, "str with a lone surrogate") from None
+            raise _of_no_kind(position, "str with a lone surrogate") from None
         if len(encoded) > self._position_bytes:
             raise PositionError(
                 f"a position of {len(encoded)} bytes is larger than the {self._position_bytes} "
                 "bytes that are accepted: it goes into the driver's log with every block, so keep "
                 "to what finds the place again (an offset, a token), and leave the rest with the "
-                "source"
+                "source",
+                position,
             )
         # Before anything is discarded; another thread may store one before this is stored.
         self._check_order(position)
@@ -538,7 +526,8 @@ class Storing:
                 f"{self._last_position!r:.200}: it is the place after these records, and a source "
                 "begins after the last one (lastPosition, or ctx.last_position). Where the count "
                 "begins again, as in another file, let a position say in what it counts, such as "
-                '{"file": name, "offset": offset}'
+                '{"file": name, "offset": offset}',
+                position,
             )
 
     def _mark(self, position: Any, encoded: bytes | None, ack: Callable[[], None] | None) -> None:

@@ -16,6 +16,7 @@ from penstock.receiver.base import ReceiverContext
 from penstock.receiver.blocks.framing import Framing
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.forms.threaded import ThreadedReceiver
+from penstock.receiver.validation import InvalidRecordError
 from penstock.wire.addresses import address_text, bare_host
 
 CONNECT_TIMEOUT_S = 10.0
@@ -73,7 +74,7 @@ class SocketReceiver(ThreadedReceiver):
                 pass
             except OSError as error:
                 self.restart("Error receiving data", error)
-            except BrokenStreamError as error:
+            except InvalidRecordError as error:
                 self.restart(f"Error receiving data: {error}", error.__cause__ or error)
             except PenstockError as error:
                 self.restart(f"Error storing what was received: {error}", error)
@@ -187,11 +188,7 @@ class ConvertingSocketReceiver(SocketReceiver):
         except Exception as error:
             if self.isStopped():
                 raise ReceiverStoppedError(self.streamId) from error
-            raise BrokenStreamError(f"the converter failed: {typed_text(error)}") from error
-
-
-class BrokenStreamError(PenstockError):
-    """What is read cannot be taken for records; the cause, if any, is what the converter raised."""
+            raise InvalidRecordError(f"the converter failed: {typed_text(error)}") from error
 
 
 class _LengthCheck:
@@ -202,7 +199,7 @@ class _LengthCheck:
         self._limit = limit
         self._prefix = b""
         self._left = 0
-        self._error: BrokenStreamError | None = None
+        self._error: InvalidRecordError | None = None
 
     def read_into(self, buffer: memoryview) -> int:
         """Read what came, up to a length that is not accepted; raise when that is next."""
@@ -227,7 +224,7 @@ class _LengthCheck:
                 return size
             length = int.from_bytes(self._prefix, "big", signed=True)
             if not 0 <= length <= self._limit:
-                self._error = BrokenStreamError(
+                self._error = InvalidRecordError(
                     f"a frame of {length} bytes is announced, and 0 to {self._limit} are accepted; "
                     "the sender does not write 4 bytes of length, big-endian, before each frame, "
                     "or spark.streaming.raw.maxBlockSizeBytes must be larger"

@@ -29,7 +29,7 @@ from pika.exceptions import (
 from penstock.errors import PenstockError, typed_text
 from penstock.runtime.clock import YEARS_S
 from penstock.sources._client_session import ClientSession
-from penstock.sources._common import RefusedError, ServerError
+from penstock.sources._common import ServerError
 from penstock.sources._urls import trusting
 
 if TYPE_CHECKING:
@@ -153,7 +153,10 @@ class AmqpSession(ClientSession[_Delivery]):
 
         def take(_: object, method: Any, properties: Any, body: bytes) -> None:
             if _STREAM_OFFSET in (properties.headers or {}):
-                raise RefusedError("the queue is a stream, which keeps no account of what was read")
+                raise ServerError(
+                    "the queue is a stream, which keeps no account of what was read",
+                    is_refused=True,
+                )
             self.hand_over(_Delivery(link, method, properties, body))
 
         channel.basic_consume(self._options.queue, take)
@@ -216,13 +219,13 @@ def _failed(error: Exception) -> PenstockError:
     said = typed_text(cause)
     # pika also takes a connection that ends at that moment for a refusal.
     if isinstance(error, _REFUSALS) and ConnectionClosedByBroker.__name__ in said:
-        return RefusedError(f"it refuses the connection: {said}")
+        return ServerError(f"it refuses the connection: {said}", is_refused=True)
     return ServerError(said)
 
 
 def _closed(error: ChannelClosedByBroker) -> PenstockError:
     is_refused = error.reply_code in (_ACCESS_REFUSED, _RESOURCE_LOCKED)
-    return (RefusedError if is_refused else ServerError)(error.reply_text)
+    return ServerError(error.reply_text, is_refused=is_refused)
 
 
 def _id_of(message: _Delivery) -> bytes | None:

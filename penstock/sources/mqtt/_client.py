@@ -21,7 +21,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from penstock.errors import PenstockError, typed_text
-from penstock.sources._common import RefusedError, ServerError
+from penstock.sources._common import ServerError
 
 __all__ = ["PUBACK", "PUBCOMP", "PUBREC", "MqttClient", "Published"]
 
@@ -167,7 +167,7 @@ class MqttClient(mqtt.Client):
         """Raise if the connection is over.
 
         Raises:
-            RefusedError: The broker refused it.
+            ServerError: The broker refused it.
             ServerError: It was lost.
         """
         if self._failure is not None:
@@ -206,8 +206,9 @@ class MqttClient(mqtt.Client):
         self, client: object, data: object, flags: mqtt.ConnectFlags, reason: ReasonCode, _: object
     ) -> None:
         if reason.is_failure:
-            kind = ServerError if reason.value in _PASSING else RefusedError
-            self._failure = kind(f"it refuses the connection: {reason}")
+            self._failure = ServerError(
+                f"it refuses the connection: {reason}", is_refused=reason.value not in _PASSING
+            )
         else:
             self.session_present = flags.session_present
 

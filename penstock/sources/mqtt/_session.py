@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.sources._client_session import ClientSession
-from penstock.sources._common import RefusedError, ServerError
+from penstock.sources._common import ServerError
 from penstock.sources._urls import trusting
 from penstock.sources.mqtt import MOST_UNRELEASED
 from penstock.sources.mqtt._client import PUBACK, PUBCOMP, PUBREC, MqttClient, Published
@@ -221,7 +221,7 @@ class MqttSession(ClientSession[_Item]):
             self._qos = options.qos
             self.hand_over(_SUBSCRIBED)
             if not self._topics:
-                raise RefusedError("it refuses all subscriptions")
+                raise ServerError("it refuses all subscriptions", is_refused=True)
         self._had_session = options.qos > 0
 
     def _await(self, client: MqttClient, has_come: Callable[[], bool]) -> None:

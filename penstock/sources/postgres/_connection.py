@@ -13,7 +13,7 @@ from pyspark import StorageLevel
 
 from penstock._arguments import refused
 from penstock.receiver import Receiver, ReceiverContext, ReceiverStoppedError
-from penstock.sources._common import Reconnecting, RefusedError, ServerError, SourceReceiver
+from penstock.sources._common import Reconnecting, ServerError, SourceReceiver
 
 if TYPE_CHECKING:
     import psycopg
@@ -133,7 +133,7 @@ class PostgresBase(SourceReceiver, ABC):
             with closing(self._connect()) as link:
                 self._serve(link, outage)
 
-        outage.run(serve, context.stopped, (psycopg.Error, ServerError, RefusedError))
+        outage.run(serve, context.stopped, (psycopg.Error, ServerError))
         return False
 
     def _connect(self) -> Link:

@@ -15,11 +15,11 @@ from pyspark import StorageLevel
 from penstock._arguments import refused
 from penstock.errors import PenstockError
 from penstock.receiver import ReceiverStoppedError, RecordTooLargeError, WithLetters
-from penstock.receiver.base import ForeignPositionError
 from penstock.receiver.door import acknowledge_nothing
 from penstock.receiver.forms.short_forms import Schema, arrow_schema
+from penstock.receiver.splits import PositionError
 from penstock.runtime.threads import Repeated
-from penstock.sources._common import Reconnecting, RefusedError, ServerError
+from penstock.sources._common import Reconnecting, ServerError
 from penstock.sources.postgres._connection import STEP_S, Link, PostgresBase, identifier
 from penstock.sources.postgres._pgoutput import (
     EPOCH_US,
@@ -171,7 +171,7 @@ class PostgresReceiver(PostgresBase):
         self._place, self._history = (0, 0), ("", "")
         if last is not None:
             if last["slot"] != self._slot:
-                raise ForeignPositionError(last, f"the replication slot {self._slot}")
+                raise PositionError.of_another_source(last, f"the replication slot {self._slot}")
             self._place = last["lsn"], last["place"]
             self._history = last["system"], last["timeline"]
         self._confirmed: _Confirmed | None = None
@@ -233,9 +233,10 @@ class PostgresReceiver(PostgresBase):
         if not self._ask(link, f"SELECT 1 FROM pg_publication WHERE pubname = {name}"):
             self._make_publication(link)
         elif lacks := self._ask(link, _lacking(name, self._table_names())):
-            raise RefusedError(
+            raise ServerError(
                 f"the publication {self._publication!r} is there, and lacks "
-                f"{', '.join(each for (each,) in lacks)}: ALTER PUBLICATION … ADD TABLE adds one"
+                f"{', '.join(each for (each,) in lacks)}: ALTER PUBLICATION … ADD TABLE adds one",
+                is_refused=True,
             )
         columns = "slot_type, plugin, database, wal_status, confirmed_flush_lsn"
         look = f"SELECT {columns} FROM pg_replication_slots WHERE slot_name = '{self._slot}'"
@@ -245,16 +246,18 @@ class PostgresReceiver(PostgresBase):
             found = self._ask(link, look)
         ((kind, plugin, database, state, flushed),) = found
         if (kind, plugin, database) != ("logical", "pgoutput", link.pg.db.decode()):
-            raise RefusedError(
+            raise ServerError(
                 f"the replication slot {self._slot} is {kind}, of the plug-in {plugin or 'none'} "
                 f"and the database {database or 'none'}: give the name of one of pgoutput and of "
-                "this database"
+                "this database",
+                is_refused=True,
             )
         if state == "lost":
-            raise RefusedError(
+            raise ServerError(
                 f"the replication slot {self._slot} fell behind max_slot_wal_keep_size, and the "
                 "server has removed its log: changes are lost. Drop the slot, make it again, and "
-                "take a new copy of the tables"
+                "take a new copy of the tables",
+                is_refused=True,
             )
         if not flushed:
             raise ServerError(
@@ -278,10 +281,11 @@ class PostgresReceiver(PostgresBase):
         known_system, known_timeline = self._history
         end = written
         if known_system and known_system != system:
-            raise RefusedError(
+            raise ServerError(
                 f"the stream stands at {lsn_text(self._place[0])} of the server with the system "
                 f"identifier {known_system}, and this one has {system}: it is another server, and "
-                "its changes belong to a stream of another name"
+                "its changes belong to a stream of another name",
+                is_refused=True,
             )
         if known_timeline and known_timeline != timeline:
             ((_, history),) = self._ask(link, f"TIMELINE_HISTORY {timeline}")
@@ -303,9 +307,10 @@ class PostgresReceiver(PostgresBase):
 
     def _make_publication(self, link: Link) -> None:
         if not self._creates:
-            raise RefusedError(
+            raise ServerError(
                 f"there is no publication {self._publication!r} in this database: CREATE "
-                "PUBLICATION makes one, before the slot is made, or create=True does"
+                "PUBLICATION makes one, before the slot is made, or create=True does",
+                is_refused=True,
             )
         tables = self._table_names()
         which = f"TABLE {', '.join(tables)}" if tables else "ALL TABLES"
@@ -316,15 +321,17 @@ class PostgresReceiver(PostgresBase):
 
     def _make_slot(self, link: Link) -> None:
         if self._is_begun:
-            raise RefusedError(
+            raise ServerError(
                 f"the replication slot {self._slot} is gone, and with it what the stream had not "
-                "got by then: make the slot again, and take a new copy of the tables"
+                "got by then: make the slot again, and take a new copy of the tables",
+                is_refused=True,
             )
         if not self._creates:
-            raise RefusedError(
+            raise ServerError(
                 f"there is no replication slot {self._slot}: SELECT "
                 f"pg_create_logical_replication_slot('{self._slot}', 'pgoutput') makes one, or "
-                "create=True does"
+                "create=True does",
+                is_refused=True,
             )
         # It waits for the transactions that are open.
         self._ask(link, f"CREATE_REPLICATION_SLOT {self._slot} LOGICAL pgoutput NOEXPORT_SNAPSHOT")
@@ -521,7 +528,7 @@ def _explained(error: psycopg.Error) -> PenstockError:
             "that can never be read: make the slot again"
         )
     is_setup = state[:2] in ("0A", "22", "28", "42") or state == "55000"
-    return RefusedError(text) if is_setup else ServerError(text)
+    return ServerError(text, is_refused=is_setup)
 
 
 def _report_status(link: Link, confirmed: _Confirmed) -> None:
