@@ -15,6 +15,7 @@ from penstock.wire.messages import (
     CopiesAt,
     FindBlockServer,
     FindCopies,
+    LogsMissing,
     Message,
     Ok,
     RegisterBlockServer,
@@ -82,6 +83,7 @@ class BlockServerTracker:
         self.searched = 0
         self.slow: list[SlowBlock] = []
         self.copied: list[BlocksCopied] = []
+        self.missing: list[LogsMissing] = []
 
     def on_message(self, peer: Peer, message: Message) -> Reply:
         if isinstance(message, FindBlockServer):
@@ -99,6 +101,11 @@ class BlockServerTracker:
         if isinstance(message, BlocksCopied):
             with self.changed:
                 self.copied.append(message)
+                self.changed.notify_all()
+                return Ok()
+        if isinstance(message, LogsMissing):
+            with self.changed:
+                self.missing.append(message)
                 self.changed.notify_all()
                 return Ok()
         assert isinstance(message, RegisterBlockServer)

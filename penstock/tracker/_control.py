@@ -31,6 +31,7 @@ from penstock.wire.messages import (
     FindCopies,
     FindReplicaHost,
     LettersSent,
+    LogsMissing,
     Message,
     Ok,
     ReceivedBlockInfo,
@@ -168,10 +169,14 @@ class Control:
             # Its connection before may not be known to be gone: nothing comes of what went there.
             self._rereplication.gone(message.host)
             self._block_servers.register(peer, message)
+            self._rereplication.registered(message.host)
             _log.info("block server of %s: %s", message.host, address_text(*message.address))
             return BlockServerRegistered(self._block_servers.lease_s)
         if isinstance(message, BlocksCopied):
             self._rereplication.copied(message)
+            return Ok()
+        if isinstance(message, LogsMissing):
+            self._rereplication.missing(message)
             return Ok()
         if isinstance(message, FindBlockServer):
             address = self._block_servers.address(message.host)

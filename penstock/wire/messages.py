@@ -526,6 +526,20 @@ class BlocksCopied(msgspec.Struct, frozen=True, tag=True):
     """It was the other host that took none."""
 
 
+class CheckLogs(msgspec.Struct, frozen=True, tag=True):
+    """Say which of these the host does not have; answered later by `LogsMissing` (send)."""
+
+    paths: tuple[str, ...]
+    """Folders of logs, and memory files."""
+
+
+class LogsMissing(msgspec.Struct, frozen=True, tag=True):
+    """What became of a `CheckLogs` (send)."""
+
+    host: str
+    paths: tuple[str, ...]
+
+
 class StopBlockServer(msgspec.Struct, frozen=True, tag=True):
     """The application ends: remove its scratch files, if it may, and exit (send)."""
 
@@ -844,6 +858,8 @@ Message = (
     | ReleaseBlocks
     | CopyBlocks
     | BlocksCopied
+    | CheckLogs
+    | LogsMissing
     | StopBlockServer
     | SubscribeTask
     | Subscribed

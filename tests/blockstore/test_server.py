@@ -62,6 +62,8 @@ from penstock.wire import (
 )
 from penstock.wire.messages import (
     BlockServerRegistered,
+    CheckLogs,
+    LogsMissing,
     MemoryPlace,
     ReceivedBlockInfo,
     Refused,
@@ -225,6 +227,21 @@ def test_a_block_is_read_from_memory_and_from_the_log(host: Host) -> None:
     assert host.fetch(server, in_folder) == b"fallback"
     both = msgspec.structs.replace(in_memory, segment=in_log.segment)
     assert host.fetch(server, both) == payload
+
+
+def test_it_says_which_logs_and_memory_files_are_not_there(host: Host) -> None:
+    host.segment_block(b"a")
+    host.memory_block(b"b")
+    there = (str(host.log_folder()), str(host.memory_path()))
+    gone = (str(host.log_folder(OTHER_ATTEMPT)), str(host.memory_path(OTHER_ATTEMPT)))
+    # What cannot be looked at is not known to be gone.
+    hidden = str(host.memory_path() / "below-a-file")
+    host.start()
+    peer, _ = host.tracker.registered[0]
+    peer.send(CheckLogs((*there, *gone, hidden)))
+    with host.tracker.changed:
+        assert host.tracker.changed.wait_for(lambda: host.tracker.missing, WAIT_S)
+    assert host.tracker.missing == [LogsMissing("here", gone)]
 
 
 def test_its_process_has_nothing_that_only_writers_and_readers_of_blocks_need(host: Host) -> None:

@@ -29,11 +29,13 @@ from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.tracker.ledger._kept_blocks import KeptBlocks
 from penstock.wire.messages import (
     BlocksCopied,
+    CheckLogs,
     CopiesAt,
     CopyBlocks,
     EnsureBlockServer,
     FindCopies,
     FindReplicaHost,
+    LogsMissing,
     Message,
     Ok,
     ReceivedBlockInfo,
@@ -955,6 +957,84 @@ def test_nothing_is_copied_to_a_host_that_will_go(kept: Case) -> None:
     assert len([*kept.make(A), *kept.make(B)]) == 1
 
 
+def made_anew(ask: CopyBlocks) -> tuple[ReplicaPlace, ...]:
+    """Return the places of copies in a log that the host did not have before."""
+    return tuple(
+        msgspec.structs.replace(
+            copy, segment=msgspec.structs.replace(copy.segment, folder=f"/log/anew-{ask.host}")
+        )
+        for copy in made_on(ask)
+    )
+
+
+def is_back(case: Case, host: str, *missing: str) -> None:
+    """Let a host be back with a block server, and say which of its logs are not there."""
+    case.up(host)
+    case.copies.registered(host)
+    (asked,) = case.peers[host].take(CheckLogs)
+    assert {*missing} <= {*asked.paths}
+    case.copies.missing(LogsMissing(host, (*missing, "/log/that/was/released")))
+
+
+def test_a_host_that_is_back_without_its_disk_gets_its_copies_again(kept: Case) -> None:
+    kept.up(A, B)
+    old = [copied(kept.attempt, kept.first + n) for n in range(2)]
+    new = copied(kept.attempt, kept.first + 2)
+    place = copy_on(B, kept.attempt, 2)
+    place = msgspec.structs.replace(place, segment=SegmentPlace("/log/new", 1, 0, 1064))
+    kept.add(*old, msgspec.structs.replace(new, replicas=(place,)))
+    kept.down(B)
+    is_back(kept, B, f"/log/0-{kept.attempt}-{B}")
+    kept.copies.look()
+    (ask,) = kept.asks(A)
+    assert (ask.host, len(ask.blocks)) == (B, 2)
+    made = made_anew(ask)
+    kept.copies.copied(BlocksCopied(ask.request, made))
+    kept.wait(600)
+    assert kept.asks(A) == kept.asks(B) == []
+    assert [one.replicas for one in kept.blocks()] == [(made[0],), (made[1],), (place,)]
+    live = kept.blocks()
+    kept.ledger.close()
+    kept.open()
+    assert kept.blocks() == live
+
+
+def test_a_receivers_host_that_is_back_without_its_disk_takes_a_copy(case: Case) -> None:
+    case.up(A, B)
+    case.add(one := copied(case.attempt, case.first))
+    assert one.segment is not None
+    case.down(A)
+    is_back(case, A, one.segment.folder)
+    case.copies.look()
+    (ask,) = case.asks(B)
+    assert (ask.host, [each.host for each in ask.blocks]) == (A, [B])
+    (copy,) = made_anew(ask)
+    case.copies.copied(BlocksCopied(ask.request, (copy,)))
+    assert case.blocks()[0].replicas == (*one.replicas, copy)
+    # It is one of two now: where the other is lost, it is the source.
+    case.down(B)
+    case.up(C)
+    case.wait(LEASE_S)
+    (ask,) = case.asks(A)
+    assert (ask.host, [each.segment for each in ask.blocks]) == (C, [copy.segment])
+
+
+def test_of_a_host_that_is_back_with_its_disk_nothing_is_copied(case: Case) -> None:
+    case.up(A, B, C)
+    case.copies.registered(A)
+    assert case.peers[A].take(CheckLogs) == [], "the ledger knows of nothing there"
+    case.add(copied(case.attempt, case.first))
+    case.down(B)
+    is_back(case, B)
+    case.wait(600)
+    assert case.asks(A) == case.asks(B) == []
+    # And without it, at last with it again: it was mounted late.
+    is_back(case, B, f"/log/0-{case.attempt}-{B}")
+    is_back(case, B)
+    case.wait(600)
+    assert case.asks(A) == []
+
+
 # -- with a tracker ----------------------------------------------------------------------------
 
 
@@ -979,6 +1059,8 @@ def test_the_tracker_has_copies_made_again(tmp_path: Path) -> None:
         servers[A].close()
         until("nothing is asked for", lambda: not tracker._rereplication._asks)
         servers[A] = server_of(attempt, A, 4712)
+        assert one.segment is not None
+        assert servers[A].next_message() == CheckLogs((one.segment.folder,))
         ask = servers[A].next_message()
         assert isinstance(ask, CopyBlocks)
         client = servers[A].client
@@ -1003,6 +1085,7 @@ def test_what_was_asked_over_a_connection_that_is_replaced_is_asked_again(tmp_pa
         first = servers[A].next_message()
         assert isinstance(first, CopyBlocks)
         again = server_of(attempt, A)
+        assert isinstance(again.next_message(), CheckLogs)
         ask = again.next_message()
         assert isinstance(ask, CopyBlocks)
         assert (ask.host, ask.blocks) == (first.host, first.blocks)

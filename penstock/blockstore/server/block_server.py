@@ -70,7 +70,9 @@ from penstock.wire import (
 )
 from penstock.wire.messages import (
     BlockServerRegistered,
+    CheckLogs,
     CopyBlocks,
+    LogsMissing,
     Message,
     RegisterBlockServer,
     ReleaseBlocks,
@@ -346,6 +348,8 @@ class BlockServer:
             self._submit("remove released blocks", functools.partial(self._release, message))
         elif isinstance(message, CopyBlocks):
             self._submit("copy blocks", functools.partial(self._copy, message), self._copying)
+        elif isinstance(message, CheckLogs):
+            self._submit("look at logs", functools.partial(self._check, message))
         elif isinstance(message, StopBlockServer):
             self._end(
                 ExitReason.STOPPED_AND_REMOVED if message.remove_files else ExitReason.STOPPED
@@ -415,6 +419,13 @@ class BlockServer:
         answer = self._copier.copy(message)
         if answer.reason:
             _logger.warning("blocks were not copied to %s: %s", message.host, answer.reason)
+        self._send(answer)
+
+    def _check(self, message: CheckLogs) -> None:
+        missing = tuple(path for path in message.paths if _is_missing(path))
+        self._send(LogsMissing(self._launch.host, missing))
+
+    def _send(self, answer: Message) -> None:
         # It need not be reported to a driver that is away: that asks again.
         with contextlib.suppress(WireError):
             if self._client is not None:
@@ -436,6 +447,17 @@ class BlockServer:
             self._files.remove_all()
             with contextlib.suppress(OSError):
                 os.rmdir(self._launch.scratch_folder)
+
+
+def _is_missing(path: str) -> bool:
+    """Return whether a path is not there; of what cannot be looked at it is not known."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 class _Starter:

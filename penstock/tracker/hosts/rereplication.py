@@ -8,6 +8,8 @@ What must hold:
 - *Log before act.* A new place is in the driver log before anyone hears of it. It takes the place
   of a copy on a lost host; the receiver's own place stays, for that is where what the receiver left
   is deleted when the host is back. A copy that is not needed any more when it is there goes.
+- *A host that is back has what it says*. Its block server is asked whether the logs are there that
+  the ledger knows on it (`CheckLogs`); blocks of others are not on it any more.
 - *Bounded.* A round looks at `_LOOKED_AT` blocks and has `_ROUND` of them copied, the oldest first;
   each host copies some at a time (`_BLOCKS`, `_BYTES`), and has `_ASK_S` for it. What failed is
   tried `_TRIES` times, a host that took none is passed over for `_PASSED_OVER_S`, and after
@@ -30,11 +32,20 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.blockstore.process_log import log_of
 from penstock.runtime.clock import Clock
 from penstock.tracker.errors import LedgerWriteError
 from penstock.tracker.hosts.replica_hosts import ReplicaHosts
 from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
-from penstock.wire.messages import BlocksCopied, CopyBlocks, FindReplicaHost, ReceivedBlockInfo
+from penstock.wire.messages import (
+    BlocksCopied,
+    CheckLogs,
+    CopyBlocks,
+    FindReplicaHost,
+    LogsMissing,
+    ReceivedBlockInfo,
+    ReplicaPlace,
+)
 
 _log = logging.getLogger("penstock.tracker")
 
@@ -62,6 +73,20 @@ class _Ask:
     host: str
     blocks: tuple[ReceivedBlockInfo, ...]
     end_s: float
+
+
+def _own_path(block: ReceivedBlockInfo) -> str:
+    """Return the log, or the memory file, in which the receiver's host has a block."""
+    if block.segment is not None:
+        return log_of(block.segment.folder)
+    return "" if block.memory is None else block.memory.path
+
+
+def _places(block: ReceivedBlockInfo) -> Iterator[tuple[str, str]]:
+    """Yield each host of a block with the log, or the memory file, that has it there."""
+    yield block.host, _own_path(block)
+    for copy in block.replicas:
+        yield copy.host, log_of(copy.segment.folder)
 
 
 class Rereplication:
@@ -98,6 +123,8 @@ class Rereplication:
         self._served: frozenset[str] = frozenset()
         self._lost: frozenset[str] = frozenset()
         self._unfit: frozenset[str] = frozenset()
+        # What hosts should have and do not.
+        self._missing: dict[str, frozenset[str]] = {}
         # Of all blocks those that were not looked at yet, while that is under way.
         self._unseen: Iterator[ReceivedBlockInfo] | None = None
         self._found = 0
@@ -166,12 +193,44 @@ class Rereplication:
         unfit = self._lost | self._replica_hosts.leaving
         if (served, unfit) != (self._served, self._unfit):
             self._served, self._unfit = served, unfit
-            self._tries.clear()
-            self._passed_over.clear()
-            self._vain_rounds = 0
-            self._unseen = None
-            # Once more later: of what was stored meanwhile some may have found no host.
-            self._next_s, self._last_s = now_s, now_s + _PASSED_OVER_S
+            self._look_at_all(now_s)
+
+    def _look_at_all(self, now_s: float) -> None:
+        self._tries.clear()
+        self._passed_over.clear()
+        self._vain_rounds = 0
+        self._unseen = None
+        # Once more later: of what was stored meanwhile some may have found no host.
+        self._next_s, self._last_s = now_s, now_s + _PASSED_OVER_S
+
+    def registered(self, host: str) -> None:
+        """Ask a host that has a block server (again) whether it has what the ledger says."""
+        if paths := self._paths_on(host):
+            self._servers.send(host, CheckLogs(tuple(sorted(paths))))
+        else:
+            self._missing.pop(host, None)
+
+    def _paths_on(self, host: str) -> set[str]:
+        blocks = self._ledger.blocks(self._levels)
+        return {path for one in blocks for at, path in _places(one) if at == host and path}
+
+    def missing(self, answer: LogsMissing) -> None:
+        """Take note of what a host should have and does not; it is copied from others."""
+        before = self._missing.pop(answer.host, frozenset())
+        # Others were released since, and removed.
+        if missing := self._paths_on(answer.host) & {*answer.paths}:
+            _log.warning(
+                "%s is back without %d of its logs: their blocks are copied again, from others",
+                *(answer.host, len(missing)),
+            )
+            self._missing[answer.host] = frozenset(missing)
+        if before != missing:
+            self._look_at_all(self._clock.monotonic_s())
+
+    def _hosts_of(self, block: ReceivedBlockInfo) -> frozenset[str]:
+        """Return the hosts that have the block, as far as they say so themselves."""
+        missing = self._missing
+        return frozenset(at for at, path in _places(block) if path not in missing.get(at, ()))
 
     def _end_late(self, now_s: float) -> None:
         """Wait no longer for a host that does not say what it has copied."""
@@ -183,7 +242,7 @@ class Rereplication:
 
     def _sources(self, block: ReceivedBlockInfo) -> list[str]:
         """Return the hosts that may copy a block; none, if it needs no copy."""
-        hosts = frozenset(block.hosts)
+        hosts = self._hosts_of(block)
         if len(hosts - self._unfit) >= self._levels[block.stream_id]:
             return []
         return sorted(hosts & self._served)
@@ -244,7 +303,7 @@ class Rereplication:
         passed_over = [host for host, end_s in self._passed_over.items() if end_s > now_s]
         while waiting:
             first = waiting.popleft()
-            unwanted = (*first.hosts, *self._unfit, *passed_over)
+            unwanted = (*self._hosts_of(first), *self._unfit, *passed_over)
             found = self._replica_hosts.find(
                 FindReplicaHost(first.stream_id, first.attempt, source, unwanted)
             )
@@ -252,7 +311,7 @@ class Rereplication:
                 continue
             blocks, size = [first], first.num_bytes
             while waiting and len(blocks) < _BLOCKS and size < _BYTES:
-                if found.host in waiting[0].hosts:
+                if found.host in self._hosts_of(waiting[0]):
                     break
                 blocks.append(waiting.popleft())
                 size += blocks[-1].num_bytes
@@ -271,9 +330,11 @@ class Rereplication:
     def _as_on(self, host: str, block: ReceivedBlockInfo) -> ReceivedBlockInfo:
         replace = msgspec.structs.replace
         plain = replace(block, position=None, schema=None, replicas=())
-        if host == block.host:
+        missing = self._missing.get(host, ())
+        if host == block.host and _own_path(block) not in missing:
             return replace(plain, memory=None) if self._is_encrypted else plain
-        copy = next(one for one in block.replicas if one.host == host)
+        copies = (one for one in block.replicas if one.host == host)
+        copy = next(one for one in copies if log_of(one.segment.folder) not in missing)
         return replace(plain, host=host, sequence=copy.sequence, memory=None, segment=copy.segment)
 
     def _hold(self) -> None:
@@ -296,9 +357,14 @@ class Rereplication:
             self._reason = answer.reason
         if answer.is_refused:
             self._passed_over[ask.host] = self._clock.monotonic_s() + _PASSED_OVER_S
+        by_lost: dict[frozenset[str], list[tuple[ReceivedBlockInfo, ReplicaPlace]]] = {}
+        for block, place in made:
+            lost = self._lost | ({*block.hosts} - self._hosts_of(block))
+            by_lost.setdefault(lost, []).append((block, place))
         try:
-            for host, attempt in self._ledger.add_copies(made, self._lost):
-                self._servers.release_copies(host, (attempt,), ())
+            for lost, copies in by_lost.items():
+                for host, attempt in self._ledger.add_copies(copies, lost):
+                    self._servers.release_copies(host, (attempt,), ())
             self._made_in_round += len(made)
             self._made[ask.host] += len(made)
         except LedgerWriteError as error:

@@ -374,6 +374,8 @@ class LedgerState:
     def add_copies(self, event: CopyEvent) -> None:
         """Take note of copies that were made again, in the place of those on lost hosts.
 
+        A host that is back without its disk may have one again.
+
         The copy of a block that was released meanwhile, or that has one on its host, is not needed:
         `releases` names its segment. So it does with that of a copy that is given up, for the host
         may come back.
@@ -394,7 +396,7 @@ class LedgerState:
 
         def change(number: int, block: ReceivedBlockInfo) -> ReceivedBlockInfo:
             copy = copies.pop(number)
-            if copy.host in block.hosts:
+            if copy.host in {*block.hosts} - {*event.lost}:
                 return block
             kept = tuple(one for one in block.replicas if one.host not in event.lost)
             changed = structs.replace(block, replicas=(*kept, copy))
