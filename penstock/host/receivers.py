@@ -29,6 +29,7 @@ from penstock.tracker import (
     ReceiverState,
     ReceiverTracker,
     ReceiverTrackerEvents,
+    ReceiverTrackingInfo,
     SharedSource,
     SparkCluster,
 )
@@ -151,7 +152,7 @@ class HostedReceivers:
                 ReceiverStatus(
                     stream_id,
                     info.name,
-                    "idle" if stream_id in idle else _STATES[info.state],
+                    "idle" if stream_id in idle else self._state_of(stream_id, info),
                     info.location,
                     info.executor_id,
                     "" if address is None else address_text(*address),
@@ -167,6 +168,12 @@ class HostedReceivers:
                 )
             )
         return tuple(found)
+
+    def _state_of(self, stream_id: int, info: ReceiverTrackingInfo) -> str:
+        is_first = info.state is ReceiverState.INACTIVE and not info.attempts
+        if is_first and not self.tracker.is_over(stream_id):
+            return "starting"  # Its job has not begun yet.
+        return _STATES[info.state]
 
     def check_not_over(self, stream_id: int) -> None:
         """Say so if a receiver was stopped or given up, or its source has ended for good.
