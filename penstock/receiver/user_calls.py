@@ -233,9 +233,8 @@ class UncaughtErrors:
     """While entered, hands what threads of a receiver die of to `on_uncaught`.
 
     A thread of the receiver's author has no owner of ours who would join it, so without this its
-    death would be a line on stderr of an executor while the receiver looks alive. `SystemExit`
-    ends a thread of the author's on purpose and is not an error, as in `threading`; no thread of
-    ours ends that way on purpose.
+    death would be a line on stderr of an executor while the receiver looks alive. So would a
+    `SystemExit`, of which `threading` says nothing at all.
 
     In a process that receivers share it is for the threads with the receiver's mark, else for all.
 
@@ -276,12 +275,10 @@ class UncaughtErrors:
 
     @classmethod
     def _hook(cls, arguments: threading.ExceptHookArgs) -> None:
-        name = arguments.thread.name if arguments.thread is not None else "(unknown)"
-        is_exit = issubclass(arguments.exc_type, SystemExit) and not is_ours(name)
         stream_id = stream_of(arguments.thread)
         with cls._lock:
             whose = [one for one in cls._entered if stream_id in (None, one._stream_id)]
-        if arguments.exc_value is None or is_exit or not whose:
+        if arguments.exc_value is None or not whose:
             _QuietLatecomers.over(cls._previous)(arguments)
             return
         for one in whose:

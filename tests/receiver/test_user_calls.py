@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 import pytest
@@ -36,23 +37,21 @@ def test_a_thread_that_learns_late_that_its_receiver_stopped_ends_without_a_word
         assert not told
 
 
-def test_an_exit_of_a_thread_of_the_authors_is_none_of_our_errors(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_exit_of_a_thread_is_an_error_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    reported: list[str] = []
+    reported: list[tuple[str, object]] = []
     monkeypatch.setattr(
         threading, "excepthook", lambda arguments: told.append(arguments.thread.name)
     )
 
-    def leave() -> None:
-        # Python itself passes over it where a thread ends by it.
-        threading.excepthook(threading.ExceptHookArgs((SystemExit, SystemExit(1), None, thread)))
+    def report(thread: threading.Thread | None, error: BaseException) -> None:
+        assert isinstance(error, SystemExit)
+        reported.append((thread.name if thread else "", error.code))
 
-    with UncaughtErrors(lambda thread, error: reported.append(thread.name if thread else "")):
+    with UncaughtErrors(report):
         for name in ("poller", "penstock-poller"):
-            thread = threading.Thread(target=leave, name=name)
+            thread = threading.Thread(target=sys.exit, args=(3,), name=name)
             thread.start()
             thread.join()
-    assert told == ["poller"]
-    assert reported == ["penstock-poller"]
+    assert told == []
+    assert reported == [("poller", 3), ("penstock-poller", 3)]
