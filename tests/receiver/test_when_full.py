@@ -16,6 +16,7 @@ import pytest
 from penstock.errors import SettingError
 from penstock.receiver import (
     Receiver,
+    ReceiverContext,
     ReceiverFailedError,
     WhenFull,
     WithLetters,
@@ -333,6 +334,17 @@ def test_an_attribute_that_declares_no_policy_is_warned_of(
     caplog.clear()
     assert as_receiver(receiver(whenFull="dropOld")(Source)).whenFull == "dropOld"
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("name", ["dropOld", "dropold", " DROPOLD "])
+def test_a_policy_is_named_in_any_case(name: str) -> None:
+    def numbers(ctx: ReceiverContext) -> Iterator[int]:
+        yield from range(3)
+
+    settings = Settings()
+    assert policy_of(as_receiver(receiver(whenFull=name)(numbers)), settings) is WhenFull.DROP_OLD
+    assert policy_of(as_receiver(Calls(name)), settings) is WhenFull.DROP_OLD
+    assert policy_of(as_receiver(numbers), Settings.from_pairs([(WHEN_FULL, name)])).drops
 
 
 def test_an_unknown_policy_is_refused_where_it_is_named() -> None:

@@ -86,12 +86,17 @@ _WAITS = (
 
 
 class WhenFull(enum.Enum):
-    """What becomes of records that come faster than they pass."""
+    """What becomes of records that come faster than they pass. Names are read in any case."""
 
     BLOCK = "block"
     DROP_NEW = "dropNew"
     DROP_OLD = "dropOld"
     SPILL = "spill"
+
+    @classmethod
+    def _missing_(cls, value: object) -> WhenFull | None:
+        known = {policy.value.lower(): policy for policy in cls}
+        return known.get(value.strip().lower()) if isinstance(value, str) else None
 
     @property
     def drops(self) -> bool:
@@ -111,9 +116,11 @@ def check_policy(name: object) -> None:
     Raises:
         ValueError: There is no such policy.
     """
-    names = [policy.value for policy in WhenFull]
-    if name is not None and name not in names:
-        raise ValueError(refused("whenFull", name, f"one of {', '.join(names)}, or None"))
+    try:
+        _ = None if name is None else WhenFull(name)
+    except ValueError:
+        names = ", ".join(policy.value for policy in WhenFull)
+        raise ValueError(refused("whenFull", name, f"one of {names}, or None")) from None
 
 
 class Call(NamedTuple):
