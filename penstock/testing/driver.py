@@ -220,6 +220,12 @@ class TestDriver:
         self._server.resolve((reply, Ok()) for reply in waiting)
 
     @property
+    def is_connected(self) -> bool:
+        """Whether a receiver is there to be sent a message."""
+        with self.changed:
+            return self._peer is not None
+
+    @property
     def starts(self) -> int:
         """How often a receiver has registered: at each start, also in the same process."""
         with self.changed:

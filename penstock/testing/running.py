@@ -142,8 +142,13 @@ class RunningReceiver:
         """Have the open block sealed now, as at the end of a block interval.
 
         With ``spark.streaming.blockInterval`` an hour blocks end by this only, or when they are
-        full.
+        full. Waits until the receiver has registered, as before nothing could be sealed; where it
+        has stored nothing since the last block, none is made.
+
+        Raises:
+            ReceiverTestError: It has not registered in time, or has ended.
         """
+        self._wait_for(lambda: self._driver.is_connected, _WAIT_S, "receiver")
         self._driver.send(SealBlock())
 
     def restart(self) -> None:

@@ -385,11 +385,15 @@ def test_a_block_is_sealed_by_call() -> None:
         ctx.stopped.wait()
 
     with run_receiver(records, settings=hour) as running:
-        running.wait_for_event("registered")
+        running.seal()  # It may have no connection yet.
+        assert running.events[:1] == ["registered"]
         while not running.records:
             running.seal()
             with contextlib.suppress(ReceiverTestError):
                 running.wait_for_records(1, 0.1)
+        running.stop()
+        with pytest.raises(ReceiverTestError, match="before the receiver ended"):
+            running.seal()
 
 
 def test_another_attempt_goes_on_where_the_last_one_stopped() -> None:
