@@ -145,14 +145,14 @@ def test_a_link_for_a_browser_is_had_with_the_token_and_works_once(program: Prog
     assert not access.take_code(code)
 
 
-@pytest.mark.parametrize(("source", "status"), [("paused", 400), ("user", 200)])
+@pytest.mark.parametrize(("source", "status"), [("paused", 409), ("user", 200)])
 def test_dead_letters_are_not_sent_to_a_stream_that_is_paused(
     program: Program, source: str, status: int
 ) -> None:
     program.rates[0] = rate_of(0, 0.0, source)
     answer = act(program, "send", {"stream": 0, "letters": [["log", 1]]})
     assert answer.status == status
-    if status == 400:
+    if status == 409:
         assert "numbers-0 is paused: resume it, or nothing of it passes" in text(answer)
         assert program.acted == []
     else:

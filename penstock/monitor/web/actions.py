@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.errors import PenstockError, encodable, typed_text
+from penstock.errors import IllegalStateError, PenstockError, encodable, typed_text
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
 from penstock.monitor.web.access import Access
@@ -72,6 +72,8 @@ class Actions:
             )
         try:
             return json_answer({"done": action(request.json())})
+        except IllegalStateError as error:
+            return text_answer(str(error), 409)
         except (PenstockError, ValueError, TypeError) as error:
             return text_answer(str(error), 400)
 
@@ -124,7 +126,7 @@ class Actions:
             raise TypeError("letters is a list of logs of dead letters, each with a number in it")
         rate = self._model.application.rates().get(stream_id)
         if rate is not None and rate.source is RateSource.PAUSED:
-            raise ValueError(f"{name} is paused: resume it, or nothing of it passes")
+            raise IllegalStateError(f"{name} is paused: resume it, or nothing of it passes")
         done = self._model.application.receivers_of(stream_id).send_letters(
             stream_id, [(log, number) for log, number in letters], again
         )
