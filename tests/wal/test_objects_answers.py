@@ -471,6 +471,27 @@ def test_missing_credentials_are_said(store: Answering, monkeypatch: pytest.Monk
     assert "there are no credentials in the environment (AWS_ACCESS_KEY_ID and" in str(said)
 
 
+def test_this_host_is_not_asked_for_credentials_where_that_is_disabled(
+    store: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", store.url)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    # It says nothing against those of the environment.
+    ObjectsClient.of_bucket(S3).get("key")
+    asked = store.asked
+    assert asked
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    said = raised(lambda: ObjectsClient.of_bucket(S3))
+    assert "AWS_EC2_METADATA_DISABLED=true bars those of this host's role: 's3://logs'" in str(said)
+    assert answer_of(said) is Answer.REFUSED
+    assert store.asked == asked
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "false")
+    store.status = 403
+    said = raised(lambda: ObjectsClient.of_bucket(S3).get("key"))
+    assert "this host gives none for a role" in str(said)
+
+
 def test_missing_credentials_of_google_and_azure_are_said(
     store: Answering, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

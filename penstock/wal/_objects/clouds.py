@@ -26,6 +26,7 @@ The names of their errors are all different, so one table for all of them is eno
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,11 +92,29 @@ class Cloud:
     keeps_folders: bool = False
 
 
+_S3_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+
+
 def _s3(found: re.Match[str], environment: Environment) -> dict[str, Any]:
     settings = storage_settings(environment)
     profile = settings.storage_profile
     if profile is None and not environment.get("AWS_ACCESS_KEY_ID"):
         profile = environment.get("AWS_PROFILE")
+    is_role_barred = environment.get("AWS_EC2_METADATA_DISABLED", "").strip().lower() == "true"
+    if is_role_barred and not profile and not any(map(environment.get, _S3_CREDENTIALS)):
+        # The client does not know the variable, and would ask this host for a role's.
+        text = (
+            f"there are no credentials in the environment ({_CLOUDS['s3'].credentials}), and "
+            "AWS_EC2_METADATA_DISABLED=true bars those of this host's role"
+        )
+        raise PermissionError(errno.EACCES, text, found[0])
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
     options = {
         "profile": profile,
