@@ -80,6 +80,11 @@ class Durability:
             application_id=application_id,
         )
 
+    @property
+    def has_block_logs(self) -> bool:
+        """Whether blocks are logged whatever their storage level says."""
+        return self.sync != "none" or is_shared(self.block_log_root)
+
     def describe(self) -> str:
         """Return one line for the log: the row, and what it survives."""
         survives = {

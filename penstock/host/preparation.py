@@ -224,6 +224,16 @@ def describe_run(log: logging.Logger, run: Run, receivers: Sequence[tuple[str, R
             some_of(replicated),
             run.durability.describe_copies(run.master),
         )
+    if run.encryption is None or run.is_local or run.durability.has_block_logs:
+        return
+    levels = ((name, receiver.storageLevel) for name, receiver in receivers)
+    if once := [name for name, level in levels if level.replication > 1 and not level.useDisk]:
+        log.warning(
+            "the blocks of %s are in memory only, in clear: with spark.io.encryption.enabled each "
+            "is copied when it is stored, and a copy that is lost is not made again; a storage "
+            "level with a disk, such as MEMORY_AND_DISK_2, or a checkpoint directory cures that",
+            some_of(once),
+        )
 
 
 def tail_of_run(run: Run) -> Callable[[], LetterTail] | None:
