@@ -7,7 +7,8 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class, shell_complete
@@ -15,6 +16,9 @@ from click.shell_completion import CompletionItem, get_completion_class, shell_c
 from penstock import __version__
 from penstock.commands import Command, Group
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.wal import EncryptionKey
 
 _SECTIONS = {
     "running programs": {
@@ -217,12 +221,28 @@ def _ways_of_letters() -> object:
     from penstock.dead_letters.cli import AsksProgram, Ways
     from penstock.host.encryption import recovery_encryption
 
+    def key() -> EncryptionKey | None:
+        return recovery_encryption(None, os.environ)
+
     def client(app: str | None) -> AsksProgram:
         from penstock.monitor.cli import client_of
 
         return client_of(app)
 
-    return Ways(lambda: recovery_encryption(None, os.environ), client)
+    def sent(folder: str) -> Mapping[int, Container[bytes]] | None:
+        from penstock.host.durability import LEDGER
+        from penstock.tracker import ReceivedBlockTracker
+        from penstock.wal import locate
+
+        fs, path = locate(os.path.join(folder, LEDGER))
+        if not fs.is_folder(path):
+            return None
+        ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=key())
+        return {
+            number: ledger.sent_letters(number)[1] for number in ledger.stream_numbers().values()
+        }
+
+    return Ways(key=key, sent=sent, client=client)
 
 
 def _write_no_more() -> None:

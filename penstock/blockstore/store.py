@@ -40,6 +40,7 @@ from penstock.blockstore.building.memory import ArenaError, MemoryArena, Slot
 from penstock.blockstore.process_log import ProcessLog, ProcessLogMember
 from penstock.blockstore.replicator import Replicator
 from penstock.blockstore.server.replica_service import BLOCK_RECORD
+from penstock.dead_letters import SentLetter
 from penstock.errors import IllegalStateError
 from penstock.runtime.checksum import crc32c
 from penstock.runtime.clock import Clock, SystemClock, WaitClock
@@ -350,6 +351,11 @@ class BlockStore:
             kind=block.kind.value,
             schema=None if block.schema is None else block.schema.serialize().to_pybytes(),
             replicas=replicas,
+            letters=tuple(
+                each.key
+                for each in block.acknowledge
+                if isinstance(each, SentLetter) and not each.is_refused
+            ),
         )
 
     def _append(self, block: SealedBlock, crc: int | None) -> RecordPlace:

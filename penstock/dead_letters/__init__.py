@@ -14,8 +14,8 @@ What must hold
   of a batch may write it; readers give it once, by its `origin`.
 - A receiver that discards more than `spark.penstock.deadLetters.budget` ends for good, with what it
   took until then stored, or is paused until a person resumes it.
-- A letter that is sent through again is a record of its stream once, or shown as perhaps being one:
-  see `_sent`.
+- A letter that is sent through again is a record of its stream once: the ledger knows it with the
+  block, see `_sent`.
 - Size and age are bounded for each stream of a program, by the writers of its letters. What goes
   because of that is logged. What a program wrote stays if no later start has its name (one without
   a checkpoint directory and a log folder, below a folder that programs share), and so does a log on
@@ -33,7 +33,6 @@ blocks, or where `spark.penstock.deadLetters.dir` says::
 
     receivedData/<stream>-<attempt>/segment-….log    the blocks
     deadLetters/<stream>-<attempt>/segment-….log     what was discarded
-    deadLetters/sent-<stream>/segment-….log          what of it was sent through again
 
 Below a folder that other programs may also have been given, each program has one of its own, which
 `penstock.host.preparation` names; nothing that it keeps, counts or removes goes beyond that::
@@ -66,7 +65,7 @@ Modules
 `_budget`      whether a receiver discards more than it may
 `_reader`      the letters of all logs in a folder; as a DataFrame
 `_tail`        those that come, while they are written
-`_sent`        which of them were sent through again
+`_sent`        what is sent through again, and the key by which the ledger knows it
 `cli`          ``penstock dead-letters``
 =============  =====================================================================
 """
@@ -91,18 +90,12 @@ from penstock.dead_letters._reader import (
     letters_of_log,
     read,
 )
-from penstock.dead_letters._sent import (
-    LetterName,
-    SentKey,
-    SentLetters,
-    SentState,
-    sent_key,
-    sent_states,
-)
+from penstock.dead_letters._sent import SENT_BEFORE, LetterName, SentLetter, letter_key
 from penstock.dead_letters._tail import LetterTail
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter, folder_beside
 
 __all__ = [
+    "SENT_BEFORE",
     "BudgetMeter",
     "DeadLetter",
     "DeadLetterBudgetError",
@@ -113,21 +106,18 @@ __all__ = [
     "LetterName",
     "LetterTail",
     "PickledRecord",
-    "SentKey",
-    "SentLetters",
-    "SentState",
+    "SentLetter",
     "StoredLetter",
     "Unreadable",
     "folder_beside",
     "is_program_name",
+    "letter_key",
     "letters",
     "letters_of_log",
     "origin_digest",
     "program_name",
     "program_of",
     "read",
-    "sent_key",
-    "sent_states",
     "start_of",
     "start_shown",
 ]

@@ -15,9 +15,7 @@ FOLDER = "deadLetters"
 _SHOWN = 40
 _PROGRAM = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,59}-[0-9a-f]{32}")
 """No log has such a name: logs' names begin with a number."""
-_BESIDE = re.compile(
-    r"receivedData|receivedBlockMetadata|keyedState|checkpoint-[0-9]+|sent-[0-9]{1,10}"
-)
+_BESIDE = re.compile(r"receivedData|receivedBlockMetadata|keyedState|checkpoint-[0-9]+")
 """What else is in the folders of a program that has no dead letters, or none any more."""
 _NAME = re.compile(r"([0-9]{1,10})-([0-9a-f]{32})")
 _SEGMENT = re.compile(r"segment-([0-9]+)\.log")

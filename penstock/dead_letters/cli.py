@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any, Protocol
@@ -16,9 +16,11 @@ from typing import Any, Protocol
 import click
 
 from penstock.commands import Group
-from penstock.dead_letters._letter import Form
+from penstock.dead_letters._letter import Form, origin_digest
+from penstock.dead_letters._logs import FOLDER
 from penstock.dead_letters._reader import StoredLetter, letters
-from penstock.dead_letters._sent import SentKey, SentState, sent_key, sent_state, sent_states
+from penstock.dead_letters._sent import SENT_BEFORE, letter_key
+from penstock.errors import PenstockError
 from penstock.files.whole import private, whole_file, whole_folder
 from penstock.wal import CorruptRecordError, EncryptionKey
 
@@ -34,8 +36,6 @@ _ALIKE = 10
 """Letters that are left for the same reason, up to which each has a line of its own."""
 _SENT_AT_A_TIME = 150
 """Letters in one request; their names fit into what the program's server accepts."""
-_SENT_TEXT = {None: "", SentState.SENT: "  (sent)", SentState.UNKNOWN: "  (perhaps sent)"}
-_SENT_JSON = {None: False, SentState.SENT: True, SentState.UNKNOWN: None}
 _SHOWN_BYTES = 4096
 
 
@@ -52,9 +52,12 @@ class Ways:
     Attributes:
         key: Returns the key that encrypted logs are read with.
         client: Returns what asks a running program, whose id, name or URL it is given.
+        sent: Returns the keys of the letters that were sent, by stream, as the ledger of a
+            checkpoint directory or log folder knows them; None: it has no ledger.
     """
 
     key: Callable[[], EncryptionKey | None] = lambda: None
+    sent: Callable[[str], Mapping[int, Container[bytes]] | None] = lambda _: None
     client: Callable[[str | None], AsksProgram] | None = None
 
 
@@ -76,6 +79,21 @@ class _Folder:
             self._streams.add(letter.stream_text)
             if stream in (None, str(letter.stream), letter.stream_name, letter.stream_text):
                 yield stored
+
+    def sent(self, ledger: str | None) -> Mapping[int, Container[bytes]] | None:
+        """Return the keys of the letters that were sent, by stream; None: it is not known here.
+
+        Raises:
+            PenstockError: A folder that was named has no ledger.
+        """
+        if ledger is not None:
+            found = self.ways.sent(ledger)
+            if found is None:
+                raise PenstockError(f"{ledger} is no checkpoint directory or log folder")
+            return found
+        found = self.ways.sent(self.folder)
+        above, own = os.path.split(self.folder.rstrip("/"))
+        return self.ways.sent(above) if found is None and own == FOLDER else found
 
     def code(self, code: int, stream: str | None) -> int:
         """Say what could not be read, or has no letters, and return the exit code."""
@@ -125,20 +143,24 @@ _stream = click.option(
 @dead_letters.command("list", epilog=_EPILOG)
 @_stream
 @click.option("--json", "as_json", is_flag=True, help="As JSON lines, without bytes.")
+@click.option(
+    "--ledger",
+    metavar="LEDGER",
+    help="The program's checkpoint directory or log folder, which knows what was sent, where "
+    "FOLDER is another one.",
+)
 @click.pass_obj
-def _list(folder: _Folder, stream: str | None, as_json: bool) -> int:
+def _list(folder: _Folder, stream: str | None, as_json: bool, ledger: str | None) -> int:
     """One line per record: its id, when, from which stream, why, how it begins."""
-    states = sent_states(folder.folder, folder.encryption, on_damage=folder.damages.append)
-    # What was noted where it is damaged may be that a letter was sent.
-    unnoted = SentState.UNKNOWN if folder.damages else None
+    sent = folder.sent(ledger)
     count = 0
     program = ""
     for stored in folder.letters(stream):
         count += 1
         letter = stored.letter
-        state = _state(stored, states) or unnoted
+        is_sent = None if sent is None else _key(stored) in sent.get(letter.stream, ())
         if as_json:
-            print(json.dumps({**_facts(stored), "sent": _SENT_JSON[state]}))
+            print(json.dumps({**_facts(stored), "sent": is_sent}))
             continue
         if count == 1 or stored.program != program:
             program = stored.program
@@ -149,10 +171,16 @@ def _list(folder: _Folder, stream: str | None, as_json: bool) -> int:
         print(
             f"{stored.id:<18}  {_time(letter.time_ms)}  {_one_line(letter.stream_text):<16}  "
             f"{_one_line(f'{letter.error}: {reason}')}  {_one_line(letter.shown)}"
-            f"{_SENT_TEXT[state]}"
+            f"{'  (sent)' if is_sent else ''}"
         )
     if not count and not as_json and stream is None:
         print("no dead letters")
+    if count and sent is None:
+        print(
+            "penstock dead-letters: which of them were sent is not known here; the program's "
+            "checkpoint directory or log folder says it, if --ledger names it",
+            file=sys.stderr,
+        )
     return folder.code(0, stream)
 
 
@@ -238,7 +266,7 @@ def _missing(left: set[str]) -> int:
 @click.argument("ids", metavar="[ID...]", nargs=-1)
 @_stream
 @click.option("--app", metavar="APP", help="The program's id, name or URL, if there are several.")
-@click.option("--again", is_flag=True, help="Also those that were sent, or perhaps.")
+@click.option("--again", is_flag=True, help="Also those that were sent.")
 @click.option("--functions", is_flag=True, help="Also those of functions of the program.")
 @click.pass_obj
 def _send(
@@ -255,8 +283,7 @@ def _send(
     made them unfit: a record that still does not fit stays the dead letter that it is, and is named
     with its reason. They come at the end of the stream, without a position.
 
-    A letter is sent once, whatever is killed meanwhile. One of which it is not known whether it was
-    stored is shown by list as 'perhaps sent'; --again sends it, as it does with one that was sent.
+    A letter is sent once, whatever is killed meanwhile: ask again, and what was not stored is.
 
     Records that a function of the program failed for are what that function was given, which is the
     stream's record only if the function is the first one: they are sent with --functions only.
@@ -264,23 +291,21 @@ def _send(
     wanted = set(ids)
     if not wanted and stream is None:
         raise click.UsageError("send needs ids, or --stream STREAM")
-    states = sent_states(folder.folder, folder.encryption)
     missing = set(wanted)
-    by_stream: dict[tuple[str, int], list[StoredLetter]] = {}
+    by_stream: dict[tuple[str, int], list[tuple[StoredLetter, str]]] = {}
     left: list[tuple[str, str]] = []
     for stored in folder.letters(stream):
         if wanted and stored.id not in wanted:
             continue
         missing.discard(stored.id)
-        state = _state(stored, states)
         if stored.letter.origin is not None and not functions:
             left.append((stored.id, "a function of the program failed for it; see --functions"))
-        elif wanted or again or state is None:
+        else:
             # Only what names them is kept of those that are to be sent.
             bare = replace(stored, letter=replace(stored.letter, data=b"", position=None))
-            by_stream.setdefault((stored.program, stored.letter.stream), []).append(bare)
-        elif state is SentState.UNKNOWN:
-            left.append((stored.id, "it was perhaps sent; see --again"))
+            digest = (origin_digest(stored.letter) or b"").hex()
+            owned = by_stream.setdefault((stored.program, stored.letter.stream), [])
+            owned.append((bare, digest))
     left += [(name, "there is no such letter") for name in sorted(missing)]
     sent = 0
     others: list[tuple[str, str]] = []
@@ -289,20 +314,26 @@ def _send(
         program = folder.ways.client(app)
         for (owner, number), chosen in sorted(by_stream.items()):
             for at in range(0, len(chosen), _SENT_AT_A_TIME):
-                part = {(each.log, each.number): each.id for each in chosen[at:][:_SENT_AT_A_TIME]}
+                some = chosen[at : at + _SENT_AT_A_TIME]
+                part = {(each.log, each.number): each.id for each, _ in some}
                 done = program.act(
                     "send",
                     stream=number,
-                    letters=list(map(list, part)),
+                    letters=[[each.log, each.number, digest] for each, digest in some],
                     again=again,
                     program=owner,
                 )
                 if done.get("isOther", False):
                     whose = f"it is one of another program, {owner}" if owner else _UNKNOWN
-                    others += [(each.id, whose) for each in chosen]
+                    others += [(each.id, whose) for each, _ in chosen]
                     break
                 sent += done["sent"]
-                left += [(part[log, at_log], why) for log, at_log, why in done["left"]]
+                left += [
+                    (part[log, number_in_log], reason)
+                    for log, number_in_log, reason in done["left"]
+                    # Anyone who asks for a stream asks for what is left of it.
+                    if wanted or reason != SENT_BEFORE
+                ]
     _tell_left(left + others)
     # Asking for a stream of the program asks for nothing of others.
     count = len(left) + (len(others) if wanted or not sent + len(left) else 0)
@@ -328,9 +359,8 @@ def _tell_left(left: list[tuple[str, str]]) -> None:
             )
 
 
-def _state(stored: StoredLetter, states: Mapping[SentKey, SentState]) -> SentState | None:
-    name = (stored.log, stored.number)
-    return sent_state(states, name, sent_key(name, stored.letter, stored.program))
+def _key(stored: StoredLetter) -> bytes:
+    return letter_key((stored.log, stored.number), origin_digest(stored.letter))
 
 
 def _facts(stored: StoredLetter) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from penstock.blockstore import (
     end_on_this_host,
     read_block,
 )
-from penstock.dead_letters import program_of
+from penstock.dead_letters import LetterName, program_of
 from penstock.errors import IllegalStateError
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
@@ -209,7 +209,7 @@ class HostedReceivers:
             raise IllegalStateError(f"the receiver of stream {stream_id} does not run now")
 
     def send_letters(
-        self, stream_id: int, letters: Sequence[tuple[str, int]], even_sent: bool
+        self, stream_id: int, letters: Sequence[tuple[LetterName, bytes]], even_sent: bool
     ) -> LettersSent:
         """Have a receiver store dead letters of its stream again.
 

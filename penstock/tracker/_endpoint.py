@@ -15,11 +15,14 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Generic, TypeVar
 
+import msgspec
+
+from penstock.dead_letters import SENT_BEFORE, LetterName
 from penstock.errors import IllegalStateError, PenstockError
 from penstock.runtime.event_loop import EventLoop
 from penstock.runtime.threads import OwnedThread
@@ -363,10 +366,16 @@ class LetterSends:
 
     Args:
         send: Sends a message to a stream's receiver; False when none is connected.
+        sent: Returns a stream's newest attempt, and the keys of the letters that were sent.
     """
 
-    def __init__(self, send: Callable[[int, Message], bool]) -> None:
+    def __init__(
+        self,
+        send: Callable[[int, Message], bool],
+        sent: Callable[[int], tuple[str, Container[bytes]]],
+    ) -> None:
         self._send = send
+        self._sent = sent
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[LettersSent]] = {}
@@ -374,7 +383,7 @@ class LetterSends:
     def ask(
         self,
         stream_id: int,
-        letters: Sequence[tuple[str, int]],
+        letters: Sequence[tuple[LetterName, bytes]],
         *,
         even_sent: bool,
         timeout_s: float,
@@ -383,20 +392,25 @@ class LetterSends:
 
         Args:
             stream_id: The stream.
-            letters: The folder of each one's log, and its number in that.
-            even_sent: Also those that were sent before, or may have been.
+            letters: Each one's name and key.
+            even_sent: Also those that were sent before.
             timeout_s: How long to wait for the receiver.
 
         Raises:
             PenstockError: None is connected; it does not say within the time what became of it; or
                 it could not.
         """
+        attempt, sent = self._sent(stream_id)
+        names = [name for name, key in letters if even_sent or key not in sent]
+        before = tuple((name, SENT_BEFORE) for name, key in letters if name not in names)
+        if not names:
+            return LettersSent(stream_id, attempt, 0, 0, before)
         future: Future[LettersSent] = Future()
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = future
         try:
-            if not self._send(stream_id, SendLetters(number, tuple(letters), even_sent)):
+            if not self._send(stream_id, SendLetters(number, attempt, tuple(names), even_sent)):
                 raise _not_sent(stream_id, "its receiver does not run now")
             found = future.result(timeout_s)
         except FutureTimeoutError:
@@ -410,7 +424,7 @@ class LetterSends:
                 self._waiting.pop(number, None)
         if found.error:
             raise _not_sent(stream_id, found.error)
-        return found
+        return msgspec.structs.replace(found, left=(*before, *found.left))
 
     def answered(self, message: LettersSent) -> None:
         """Take a receiver's answer; one for which no one waits any more is dropped."""

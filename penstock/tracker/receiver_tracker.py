@@ -166,7 +166,7 @@ class ReceiverTracker:
             is_local=cluster.is_local,
             first_rates=(settings.backpressure_initial_rate, settings.max_bytes_per_second),
         )
-        self.letter_sends = LetterSends(self._receivers.send)
+        self.letter_sends = LetterSends(self._receivers.send, ledger.sent_letters)
         self._block_servers = BlockServers(settings.block_server_lease_s, self._clock)
         # Storage that all hosts share has copies of its own; a local master is one host.
         can_copy = not cluster.is_local and not is_shared(logs.root)

@@ -65,6 +65,8 @@ class ReceivedBlockInfo(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The serialised Arrow schema of an ``arrow`` block."""
     replicas: tuple[ReplicaPlace, ...] = ()
     """The copies on other hosts than `host`; made before the block is reported."""
+    letters: tuple[bytes, ...] = ()
+    """The keys of the dead letters whose records are in it; see `penstock.dead_letters`."""
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -260,11 +262,11 @@ class LettersSent(msgspec.Struct, frozen=True, tag=True):
     attempt: str
     request: int
     stored: int
-    """How many are durable as records of the stream."""
+    """How many are in the ledger as records of the stream."""
     left: tuple[tuple[tuple[str, int], str], ...] = ()
     """Those that were not stored, and why."""
     error: str = ""
-    """Why it ended in the middle; what of the rest was stored is in the notes on the disk."""
+    """Why it ended in the middle; what of the rest was stored the ledger knows."""
 
 
 class ReportFullLog(msgspec.Struct, frozen=True, tag=True):
@@ -374,10 +376,12 @@ class SendLetters(msgspec.Struct, frozen=True, tag=True):
 
     request: int
     """Comes back in the answer."""
+    attempt: str
+    """The newest attempt when the ledger did not know them as sent; no other one does it."""
     letters: tuple[tuple[str, int], ...]
     """The folder of each one's log, and its number in that."""
     even_sent: bool = False
-    """Also those that were sent before, or may have been."""
+    """Also those that were sent before."""
 
 
 class CleanupOldBlocks(msgspec.Struct, frozen=True, tag=True, gc=False):

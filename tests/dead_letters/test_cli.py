@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import resource
 import signal
@@ -18,18 +19,20 @@ import pytest
 
 from penstock.__main__ import main
 from penstock.dead_letters import (
+    SENT_BEFORE,
     DeadLetterPlace,
     DeadLetterWriter,
-    SentLetters,
-    SentState,
     cli,
     is_program_name,
+    letter_key,
     letters,
     program_name,
     read,
 )
 from penstock.errors import PenstockError
+from penstock.host.durability import LEDGER
 from penstock.runtime.clock import ManualClock
+from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import (
     KEY_VARIABLE,
     CorruptRecordError,
@@ -37,7 +40,9 @@ from penstock.wal import (
     EncryptionMismatchError,
     LogWriter,
 )
+from penstock.wire.messages import Ok
 from tests.bounds import HANG_S
+from tests.tracker.ledger_cases import add, block
 
 ATTEMPT = "0123456789abcdef0123456789abcdef"
 DAY_MS = 86_400_000
@@ -83,6 +88,7 @@ def test_a_stream_is_named_by_name_or_number_and_one_that_has_no_letters_is_told
     write(tmp_path, "one", "two")
     write(tmp_path, "of another", stream=3, stream_name="gauges")
     write(tmp_path, "of an earlier version", stream=4, stream_name="")
+    note_sent(tmp_path)
 
     def shown(stream: str) -> tuple[int, list[str], str]:
         code = main(["dead-letters", str(tmp_path), "list", "--stream", stream])
@@ -102,44 +108,78 @@ def test_a_stream_is_named_by_name_or_number_and_one_that_has_no_letters_is_told
         )
 
 
-def test_list_shows_what_it_can_where_the_log_of_what_was_sent_is_damaged(
+def note_sent(folder: Path, *names: tuple[str, int]) -> None:
+    """Have a ledger in a folder in which letters of stream 2 were sent."""
+    with contextlib.closing(ReceivedBlockTracker.recover((), str(folder / LEDGER))) as ledger:
+        ledger.register_streams({"other": 0, "another": 1, "meters": 2})
+        registered = ledger.register_attempt(2, ATTEMPT, "here")
+        sent = msgspec.structs.replace(
+            block(2, ATTEMPT, registered.first_block_number),
+            letters=tuple(letter_key(name, None) for name in names),
+        )
+        assert isinstance(add(ledger, 2, ATTEMPT, [sent]), Ok)
+
+
+def test_list_shows_what_was_sent_as_the_ledger_knows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, b"one", b"two", b"three")
-    names = [(stored.log, stored.number) for stored in letters(str(tmp_path))]
-    with SentLetters(place(tmp_path)) as sent:
-        sent.note(names[:1], SentState.SENT)
-        sent.note(names[1:2], SentState.SENT)
-    (log,) = (tmp_path / "deadLetters" / "sent-2").glob("segment-*.log")
-    data = log.read_bytes()
-    at = data.index(names[0][0].encode())
-    log.write_bytes(data[:at] + b"?" + data[at + 1 :])
-    assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 1
+    write(tmp_path / "own", b"one", b"two")
+    names = [(stored.log, stored.number) for stored in letters(str(tmp_path / "own"))]
+    note_sent(tmp_path / "own", names[0])
+    # The program's letters may be anywhere else.
+    write(tmp_path / "shared", b"one", b"two")
+    of_own = (["own"], ["own/deadLetters"], ["own/deadLetters/"], ["shared", "--ledger", "own"])
+    for folder, *ledger in of_own:
+        named = [f"{tmp_path}/{path}" if path == "own" else path for path in ledger]
+        command = ["dead-letters", f"{tmp_path}/{folder}", "list", *named]
+        assert main([*command, "--json"]) == 0
+        shown = capsys.readouterr()
+        assert ([json.loads(line)["sent"] for line in shown.out.splitlines()], shown.err) == (
+            [True, False],
+            "",
+        )
+        assert main(command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.endswith("  (sent)") for line in lines] == [False, True, False]
+
+
+def test_list_says_where_it_is_not_known_what_was_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"one", b"two")
+    assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 0
     shown = capsys.readouterr()
-    assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == [None, True, None]
-    assert f"`penstock wal repair {log.parent}`" in shown.err
-    assert main(["dead-letters", str(tmp_path), "list"]) == 1
-    shown_as = [line.rpartition("  ")[2] for line in capsys.readouterr().out.splitlines()[1:]]
-    assert shown_as == ["(perhaps sent)", "(sent)", "(perhaps sent)"]
-    # What cannot be read may be that it was sent, so nothing is sent.
-    assert main(["dead-letters", str(tmp_path), "send", "--stream", "2"]) == 2
-    assert f"`penstock wal repair {log.parent}`" in capsys.readouterr().err
+    assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == [None, None]
+    assert shown.err == NOT_KNOWN
+    assert main(["dead-letters", str(tmp_path), "list", "--ledger", str(tmp_path)]) == 2
+    assert f"{tmp_path} is no checkpoint directory" in capsys.readouterr().err
+
+
+NOT_KNOWN = (
+    "penstock dead-letters: which of them were sent is not known here; the program's checkpoint "
+    "directory or log folder says it, if --ledger names it\n"
+)
 
 
 class Sends:
-    """Stands for a program that sends all of its letters but those whose number is 4."""
+    """Stands for a program that sends its letters but number 4, and may have sent number 1."""
 
     def __init__(self, program: str = "") -> None:
         self.program = program
         self.asked: list[tuple[int, list[int], bool]] = []
+        self.has_sent_first = False
 
     def act(self, action: str, **what: Any) -> Any:
         assert action == "send"
         if what["program"] != self.program:
             return {"sent": 0, "left": [], "isOther": True}
-        numbers = [number for _, number in what["letters"]]
+        numbers = [number for _, number, _ in what["letters"]]
         self.asked.append((what["stream"], numbers, what["again"]))
-        left = [(log, number, "no") for log, number in what["letters"] if number == 4]
+        left = [(log, number, "no") for log, number, _ in what["letters"] if number == 4]
+        if self.has_sent_first and not what["again"]:
+            left += [
+                (log, number, SENT_BEFORE) for log, number, _ in what["letters"] if number == 1
+            ]
         return {"sent": len(numbers) - len(left), "left": left, "isOther": False}
 
 
@@ -160,22 +200,19 @@ def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
     writer.write()
     writer.close()
     (function,) = [each.id for each in letters(str(tmp_path)) if each.letter.origin is not None]
-    names = {stored.id: (stored.log, stored.number) for stored in letters(str(tmp_path))}
-    with SentLetters(place(tmp_path)) as sent:
-        sent.note([names["2-01234567-1"]], SentState.SENT)
-        sent.note([names["2-01234567-2"]], SentState.UNKNOWN)
 
     def send(*arguments: str) -> tuple[list[tuple[int, list[int], bool]], set[str], str]:
         program = Sends()
+        program.has_sent_first = True
         command(program, str(tmp_path), "send", *arguments)
         told = capsys.readouterr()
         left = {line.split()[2] for line in told.err.splitlines() if " is left: " in line}
         return program.asked, left, told.out
 
     assert send("--stream", "2") == (
-        [(2, [3, 4], False), (2, [5, 6], False), (2, [7], False)],
-        {"2-01234567-2", "2-01234567-4", function},
-        "4 sent, 3 left\n",
+        [(2, [1, 2], False), (2, [3, 4], False), (2, [5, 6], False), (2, [7], False)],
+        {"2-01234567-4", function},
+        "5 sent, 2 left\n",
     )
     asked, left, out = send("--stream", "2", "--again", "--functions")
     assert sorted(number for _, numbers, _ in asked for number in numbers) == [1, *range(1, 8)]
@@ -184,7 +221,8 @@ def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
     # Who asks for one by its id is told by the program that it was sent.
     asked, left, out = send("2-01234567-1", "3-01234567-1", function, "3-00000000-1")
     assert asked == [(2, [1], False), (3, [1], False)]
-    assert (left, out) == ({function, "3-00000000-1"}, "2 sent, 2 left\n")
+    assert left == {"2-01234567-1", "3-01234567-1", function, "3-00000000-1"}
+    assert out == "0 sent, 4 left\n"
 
 
 def test_show_tells_all_of_one_and_which_are_not_there(

@@ -1,4 +1,4 @@
-"""What is promised of letters when their log fails, and of the notes of what was sent."""
+"""What is promised of letters when their log fails."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from penstock.dead_letters import (
     BudgetMeter,
     DeadLetterPlace,
     DeadLetterWriter,
-    SentLetters,
-    SentState,
     letters,
 )
 from penstock.settings.values import record_budget
 from penstock.streaming.kernels.dead_letters import LettersOfRun, MapOrLetterOperation
 from penstock.streaming.kernels.fusion import FusedFunction
-from penstock.wal import LogWriteError, LogWriter, SyncPolicy
+from penstock.wal import LogWriteError, LogWriter
 
 
 @pytest.fixture
@@ -68,24 +66,6 @@ def test_a_task_after_one_that_could_not_write_its_letters_begins_another_log_wi
     found = [stored.letter for stored in letters(str(tmp_path))]
     assert [letter.data for letter in found] == [b"of the second", b"of the first"]
     assert len({letter.attempt for letter in found}) == 1
-
-
-@pytest.mark.parametrize("sync", list(SyncPolicy))
-def test_what_was_sent_is_noted_by_the_sync_policy_of_the_letters(
-    sync: SyncPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen: list[SyncPolicy] = []
-    create = LogWriter.create
-
-    def note(folder: str, **how: Any) -> LogWriter:
-        chosen.append(how["options"].sync)
-        return create(folder, **how)
-
-    monkeypatch.setattr(LogWriter, "create", note)
-    place = DeadLetterPlace(str(tmp_path), 2, "a" * 32, "Gauge", "here", sync=sync)
-    with SentLetters(place) as sent:
-        sent.note([(place.name, 1)], SentState.SENT)
-    assert chosen == [sync]
 
 
 def test_the_window_of_a_budget_is_as_long_as_it_says() -> None:

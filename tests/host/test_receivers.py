@@ -74,7 +74,7 @@ def test_what_is_asked_of_a_receiver_that_does_not_run_is_refused(
     with pytest.raises(
         PenstockError, match="0 was not sent its dead letters: its receiver does not run now"
     ):
-        hosted.send_letters(0, [("log", 1)], False)
+        hosted.send_letters(0, [(("log", 1), b"key")], False)
     attempt.register()
     hosted.seal(0)
     hosted.restart(0, "it was asked for")

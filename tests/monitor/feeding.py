@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.dead_letters import LetterName
 from penstock.host.receiver_readings import ReceiverReadings
 from penstock.listeners.events import (
     BatchCompleted,
@@ -268,7 +269,7 @@ class Hosted:
         self._program.acted.append(("restart", stream_id))
 
     def send_letters(
-        self, stream_id: int, letters: list[tuple[str, int]], even_sent: bool
+        self, stream_id: int, letters: list[tuple[LetterName, bytes]], even_sent: bool
     ) -> LettersSent:
         self._program.acted.append(("send", stream_id, letters, even_sent))
         return LettersSent(stream_id, "", 0, len(letters))

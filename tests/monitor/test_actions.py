@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.dead_letters import letter_key
 from penstock.monitor.records import EventKind
 from penstock.monitor.web.access import Access
 from penstock.monitor.web.exchange import Answer, Request
@@ -150,18 +151,20 @@ def test_dead_letters_are_not_sent_to_a_stream_that_is_paused(
     program: Program, source: str, status: int
 ) -> None:
     program.rates[0] = rate_of(0, 0.0, source)
-    answer = act(program, "send", {"stream": 0, "letters": [["log", 1]]})
+    answer = act(program, "send", {"stream": 0, "letters": [["log", 1, ""], ["log", 2, "0a" * 16]]})
     assert answer.status == status
     if status == 409:
         assert "numbers-0 is paused: resume it, or nothing of it passes" in text(answer)
         assert program.acted == []
     else:
-        assert read(answer)["done"] == {"sent": 1, "left": [], "isOther": False}
-        assert program.acted == [("send", 0, [("log", 1)], False)]
+        assert read(answer)["done"] == {"sent": 2, "left": [], "isOther": False}
+        first, second = ("log", 1), ("log", 2)
+        asked = [(first, letter_key(first, None)), (second, b"\n" * 16)]
+        assert program.acted == [("send", 0, asked, False)]
 
 
 def test_dead_letters_of_another_program_are_not_sent(program: Program) -> None:
-    asked = {"stream": 0, "letters": [["log", 1]], "program": "meters-" + "0" * 32}
+    asked = {"stream": 0, "letters": [["log", 1, ""]], "program": "meters-" + "0" * 32}
     answer = act(program, "send", asked)
     assert read(answer)["done"] == {"sent": 0, "left": [], "isOther": True}
     assert program.acted == []

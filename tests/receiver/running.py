@@ -124,6 +124,11 @@ class Tracker:
         self.wait_for(lambda: sum(block.num_records for block in self.blocks) >= count)
         return self.records()
 
+    @property
+    def attempts(self) -> list[str]:
+        """The attempts, in the order in which they registered."""
+        return list(self._attempts)
+
     def last_position(self) -> Any:
         return None if self.position is None else msgspec.msgpack.decode(self.position)
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock.dead_letters import (
+    SENT_BEFORE,
     DeadLetterPlace,
     DeadLetterWriter,
     LetterName,
-    SentState,
+    SentLetter,
+    letter_key,
     letters,
-    program_name,
-    sent_key,
-    sent_states,
+    origin_digest,
 )
 from penstock.receiver.blocks.framing import CutRecordError
-from penstock.receiver.blocks.letters_again import send_again
+from penstock.receiver.blocks.letters_again import LettersInHand, send_again
 
 
 def write(folder: Path, *records: Any, **changes: Any) -> tuple[DeadLetterPlace, list[LetterName]]:
@@ -41,88 +41,117 @@ def write_for(
 
 
 class Stream:
-    """A stream that discards what it is told to, and may break when asked for something."""
+    """A stream that discards what it is told to, and may break when asked for something.
+
+    What it took is in the ledger when nothing is stored behind it.
+    """
 
     def __init__(self, *, refuses: Any = (), breaks_at: Any = None) -> None:
         self.refuses = refuses
         self.breaks_at = breaks_at
-        self.pieces: list[list[Any]] = []
-        self.added: list[Any] = []
+        self.stored: list[Any] = []
+        self.keys: list[bytes] = []
+        self.open: list[SentLetter] = []
+        self.in_hand = LettersInHand()
+        self.reasons: list[BaseException] = []
 
-    @property
-    def stored(self) -> list[Any]:
-        return [record for piece in self.pieces for record in piece]
+    @contextmanager
+    def refused(self) -> Iterator[list[BaseException]]:
+        self.reasons = []
+        yield self.reasons
 
-    def add(self, record: Any) -> BaseException | None:
-        if record == self.breaks_at:
+    def store(self, records: list[Any], ack: SentLetter | None = None) -> None:
+        for record in records:
+            if record == self.breaks_at:
+                raise OSError("the disk is full")
+            if record in self.refuses:
+                self.reasons.append(ValueError("no number"))
+            else:
+                self.stored.append(record)
+        if ack is not None:
+            ack.is_in_block = True
+            self.open.append(ack)
+        elif self.breaks_at == "the end":
             raise OSError("the disk is full")
-        if record in self.refuses:
-            return ValueError("no number")
-        self.added.append(record)
-        return None
+        else:
+            self.report()
 
-    def finish(self) -> None:
-        if self.breaks_at == "the end":
-            raise OSError("the disk is full")
-        self.pieces.append(self.added)
-        self.added = []
+    def report(self) -> None:
+        """Have the ledger take what was stored."""
+        self.keys += [letter.key for letter in self.open if not letter.is_refused]
+        for letter in self.open:
+            letter()
+        self.open = []
+
+    def send(
+        self, place: DeadLetterPlace, names: list[LetterName], *, even_sent: bool = False
+    ) -> tuple[int, dict[LetterName, str]]:
+        count, left = send_again(
+            place, names, self.store, self.refused, self.in_hand, even_sent=even_sent
+        )
+        return count, dict(left)
 
 
-def test_each_piece_of_many_is_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.receiver.blocks.letters_again._PIECE_BYTES", 8)
+def test_each_of_many_is_sent_once_by_one_attempt(tmp_path: Path) -> None:
     records = [f"bad {number}" for number in range(7)]
     place, names = write(tmp_path, *records)
     stream = Stream()
-    assert send_again(place, names, stream, even_sent=False) == (7, [])
-    assert stream.pieces == [records[:2], records[2:4], records[4:6], records[6:]]
-    count, left = send_again(place, names, stream, even_sent=False)
-    assert (count, [name for name, _ in left], len(stream.pieces)) == (0, names, 4)
+    assert stream.send(place, [*names, names[0]]) == (7, {})
+    assert (stream.stored, stream.keys) == (records, [letter_key(name, None) for name in names])
+    assert stream.send(place, names) == (0, dict.fromkeys(names, SENT_BEFORE))
+    assert stream.send(place, names[:1], even_sent=True) == (1, {})
+    assert stream.stored == [*records, "bad 0"]
 
 
-def test_what_a_stream_does_not_take_was_not_sent_and_what_came_before_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_a_stream_does_not_take_is_left_and_what_came_before_it_is_sent(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("penstock.receiver.blocks.letters_again._PIECE_BYTES", 10)
     place, names = write(tmp_path, "bad 0", "bad 1", "bad 2", "bad 3")
     stream = Stream(breaks_at="bad 1")
-    count, left = send_again(place, names, stream, even_sent=False)
-    assert (count, [name for name, _ in left]) == (1, names[1:])
-    told = [why for _, why in left]
-    assert told[0] == "the receiver did not take it: OSError: the disk is full"
-    assert told[1:] == ["it was not tried, since OSError: the disk is full"] * 2
-    assert sent_states(str(tmp_path), None) == {names[0]: SentState.SENT}
+    full = "OSError: the disk is full"
+    assert stream.send(place, names) == (
+        1,
+        {
+            names[1]: f"the receiver did not take it: {full}",
+            names[2]: f"it was not tried, since {full}",
+            names[3]: f"it was not tried, since {full}",
+        },
+    )
     stream.breaks_at = None
-    count, left = send_again(place, names, stream, even_sent=False)
-    assert (count, [name for name, _ in left]) == (3, names[:1])
+    assert stream.send(place, names) == (3, {names[0]: SENT_BEFORE})
     assert stream.stored == ["bad 0", "bad 1", "bad 2", "bad 3"]
 
 
-def test_of_what_a_stream_took_and_did_not_say_that_it_is_stored_nobody_knows(
+def test_what_is_not_in_the_ledger_yet_is_not_sent_a_second_time_by_its_attempt(
     tmp_path: Path,
 ) -> None:
     place, names = write(tmp_path, "bad 0", "bad 1")
     stream = Stream(refuses=["bad 1"], breaks_at="the end")
-    count, left = send_again(place, names, stream, even_sent=False)
-    assert (count, dict(left)) == (
-        0,
-        {
-            names[0]: "it may be in the stream: OSError: the disk is full",
-            names[1]: "it still does not fit: ValueError: no number",
-        },
-    )
-    assert sent_states(str(tmp_path), None) == {names[0]: SentState.UNKNOWN}
+    count, left = stream.send(place, names)
+    assert (count, left[names[1]]) == (0, "it still does not fit: ValueError: no number")
+    assert left[names[0]].startswith("it is not in the stream yet (OSError: the disk is full)")
     stream.breaks_at = None
-    count, left = send_again(place, names, stream, even_sent=False)
-    assert (count, [name for name, _ in left]) == (0, names)
+    for even_sent in (False, True):
+        assert stream.send(place, names[:1], even_sent=even_sent) == (
+            0,
+            {names[0]: "it is being sent already"},
+        )
+    stream.report()
+    assert stream.send(place, names[:1]) == (0, {names[0]: SENT_BEFORE})
+    # What was discarded again may fit by now.
+    stream.refuses = []
+    assert stream.send(place, names[1:]) == (1, {})
+    assert stream.stored == ["bad 0", "bad 1"]
 
 
-def test_what_still_does_not_fit_is_as_it_was_before(tmp_path: Path) -> None:
-    place, names = write(tmp_path, "bad 0", "bad 1")
-    assert send_again(place, names[:1], Stream(), even_sent=False) == (1, [])
-    stream = Stream(refuses=["bad 0", "bad 1"])
-    count, left = send_again(place, names, stream, even_sent=True)
-    assert (count, len(left)) == (0, 2)
-    assert sent_states(str(tmp_path), None) == {names[0]: SentState.SENT}
+def test_a_letter_that_is_older_than_letters_are_kept_is_sent_when_that_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    place, names = write(tmp_path, "bad", max_age_s=-1.0)
+    stream = Stream()
+    count, left = stream.send(place, names)
+    assert (count, list(left)) == (0, names)
+    assert stream.send(place, names, even_sent=True) == (1, {})
 
 
 def copies(folder: Path, count: int) -> tuple[DeadLetterPlace, list[LetterName]]:
@@ -136,64 +165,35 @@ def copies(folder: Path, count: int) -> tuple[DeadLetterPlace, list[LetterName]]
     return place, [(f"2-{digit * 32}", 1) for digit in "abcdef"[:count]]
 
 
-def test_a_letter_that_lies_in_several_logs_is_sent_once_whichever_of_them_are_left(
+def test_a_letter_that_is_in_several_logs_is_sent_once_whichever_of_them_are_left(
     tmp_path: Path,
 ) -> None:
     place, names = copies(tmp_path, 3)
     stream = Stream()
-    count, left = send_again(place, names[:2], stream, even_sent=False)
-    assert (count, [name for name, _ in left]) == (1, names[1:2])
+    count, left = stream.send(place, names[:2], even_sent=True)
+    assert (count, list(left)) == (1, names[1:2])
     (shown,) = letters(str(tmp_path))
     # As retention does.
     shutil.rmtree(tmp_path / names[0][0])
     (still,) = letters(str(tmp_path))
     assert (still.id, still.log) == (shown.id, names[1][0])
-    for _ in range(3):
-        key = sent_key((still.log, still.number), still.letter)
-        assert sent_states(str(tmp_path), None) == {key: SentState.SENT}
-        count, left = send_again(place, [(still.log, still.number)], stream, even_sent=False)
-        assert (count, left[0][1]) == (0, "it was sent already; --again sends it once more")
+    name = (still.log, still.number)
+    assert stream.send(place, [name]) == (0, {name: SENT_BEFORE})
     assert stream.stored == ["bad"]
-    for name, _ in names[1:]:
-        shutil.rmtree(tmp_path / name)
-    send_again(place, [], stream, even_sent=False)
-    # Its batch may be computed once more.
-    assert sent_states(str(tmp_path), None) == {key: SentState.SENT}
-
-
-def test_letters_of_two_programs_below_one_folder_are_two_though_their_origins_are_alike(
-    tmp_path: Path,
-) -> None:
-    first, second = (tmp_path / program_name("same", digit * 32) for digit in "12")
-    place, names = copies(first, 1)
-    copies(second, 1)
-    assert send_again(place, names, Stream(), even_sent=False) == (1, [])
-    states = sent_states(str(tmp_path), None)
-    keys = [
-        sent_key((stored.log, stored.number), stored.letter, stored.program)
-        for stored in letters(str(tmp_path))
-    ]
-    assert [states.get(key) for key in keys] == [SentState.SENT, None]
+    assert stream.keys == [origin_digest(still.letter)]
 
 
 def test_a_record_of_which_only_the_beginning_is_kept_is_not_stored(tmp_path: Path) -> None:
     place, names = write(tmp_path, b"x" * 100, b"whole", max_record_bytes=10)
     stream = Stream()
-    count, left = send_again(place, names, stream, even_sent=True)
-    assert (count, stream.stored) == (1, [b"whole"])
-    assert left == [
-        (
-            names[0],
-            "only 10 of its 100 bytes are kept (spark.penstock.deadLetters.maxRecordSize)",
-        )
-    ]
-    assert sent_states(str(tmp_path), None) == {names[1]: SentState.SENT}
+    told = "only 10 of its 100 bytes are kept (spark.penstock.deadLetters.maxRecordSize)"
+    assert stream.send(place, names, even_sent=True) == (1, {names[0]: told})
+    assert stream.stored == [b"whole"]
 
 
 def test_a_record_in_the_middle_of_which_its_source_ended_is_not_stored(tmp_path: Path) -> None:
     place, names = write_for(CutRecordError(4), tmp_path, b"torn")
     stream = Stream()
-    count, left = send_again(place, names, stream, even_sent=True)
-    assert (count, stream.stored) == (0, [])
     told = "its source ended in the middle of it, after 4 bytes: there is only its beginning"
-    assert left == [(names[0], told)]
+    assert stream.send(place, names, even_sent=True) == (0, {names[0]: told})
+    assert stream.stored == []

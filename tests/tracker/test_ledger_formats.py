@@ -69,12 +69,13 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
         events.CopyEvent(0, "a", "h", "f", ((1, 2, 3, 4, 5),), ("g",)),
         '[18,0,"a","h","f",[[1,2,3,4,5]],["g"]]',
     ),
+    (events.LettersSentEvent(0, (b"key",), 1, 2), '[19,0,["a2V5"],1,2]'),
     (events.CheckpointEvent(0, True, b"graph"), '[15,0,true,"Z3JhcGg="]'),
     (events.RetainedSegment("a", "f", 1, 2, 3, 4, [(5, 6)]), '["a","f",1,2,3,4,[[5,6]]]'),
-    (events.LedgerRecord(2, 1, (events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],12]"),
+    (events.LedgerRecord(2, 1, (events.BatchCleanupEvent(()),)), "[2,1,[[3,[],-1]],13]"),
     (events.GapState(1, 2, 3, 4), "[1,2,3,4]"),
     (events.AttemptState("a", 0, "h", 1, 2, 3, ()), '["a",0,"h",1,2,3,[],[],""]'),
-    (events.StreamState(0, 1, "a", None, 2), '[0,1,"a",null,2,"",null,null,0,0]'),
+    (events.StreamState(0, 1, "a", None, 2), '[0,1,"a",null,2,"",null,null,0,0,[]]'),
     (events.Consumer(1, True, 2), "[1,true,2,null]"),
     (events.LoggedEpoch("s", 1, 2, 3), '["s",1,2,3,null,0,false]'),
     (
@@ -84,7 +85,7 @@ WRITTEN: list[tuple[msgspec.Struct, str]] = [
     (events.KeptState("e", 1, 2, 3, {}), '["e",1,2,3,{},"",null,-1]'),
     (
         events.SnapshotPart(1, 2, 3, True, 4, (), (), (), ()),
-        '[1,2,3,true,4,[],[],[],[],12,[],-1,[],""]',
+        '[1,2,3,true,4,[],[],[],[],13,[],-1,[],""]',
     ),
 ]
 

@@ -122,7 +122,7 @@ EXAMPLES: list[Message] = [
     RestartReceiver("it was asked for"),
     ReportFullLog(1, ATTEMPT, "host", 4096),
     SealBlock(),
-    SendLetters(7, (("3-" + "0" * 32, 1), ("3-" + "1" * 32, 5)), True),
+    SendLetters(7, "a" * 32, (("3-" + "0" * 32, 1), ("3-" + "1" * 32, 5)), True),
     LettersSent(3, "0" * 32, 7, 1, ((("3-" + "1" * 32, 5), "it is not there"),)),
     ReportRateStatus(1, ATTEMPT, 7, 1 << 40, 1.5, True, 0.25, 12345.5),
     ReportRateStatus(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.dead_letters import letter_key
 from penstock.errors import IllegalStateError, PenstockError, encodable, typed_text
 from penstock.monitor.application import Application
 from penstock.monitor.model import Model
@@ -23,15 +24,18 @@ _REFUSED = (
     "`penstock apps` prints"
 )
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+_DIGEST = re.compile(r"([0-9a-f]{32})?")
 
 
 def _names_a_letter(value: object) -> bool:
     return (
         isinstance(value, list)
-        and len(value) == 2
+        and len(value) == 3
         and isinstance(value[0], str)
         and type(value[1]) is int
         and 0 < value[1] < 1 << 63
+        and isinstance(value[2], str)
+        and _DIGEST.fullmatch(value[2]) is not None
     )
 
 
@@ -123,12 +127,19 @@ class Actions:
         if not isinstance(again, bool):
             raise TypeError("again is true or false")
         if not isinstance(letters, list) or not all(map(_names_a_letter, letters)):
-            raise TypeError("letters is a list of logs of dead letters, each with a number in it")
+            raise TypeError(
+                "letters is a list of dead letters: log, number in it, digest or nothing"
+            )
         rate = self._model.application.rates().get(stream_id)
         if rate is not None and rate.source is RateSource.PAUSED:
             raise IllegalStateError(f"{name} is paused: resume it, or nothing of it passes")
         done = self._model.application.receivers_of(stream_id).send_letters(
-            stream_id, [(log, number) for log, number in letters], again
+            stream_id,
+            [
+                ((log, at), letter_key((log, at), bytes.fromhex(digest)))
+                for log, at, digest in letters
+            ],
+            again,
         )
         self._model.note(f"{done.stored} dead letters of {name} were sent from outside", stream_id)
         left = [[*letter, why] for letter, why in done.left]

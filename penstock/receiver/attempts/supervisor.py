@@ -32,7 +32,7 @@ from penstock.receiver.blocks.block_generator import (
     BlocksRefusedError,
     RateUsage,
 )
-from penstock.receiver.blocks.letters_again import StoringAgain, send_again
+from penstock.receiver.blocks.letters_again import LettersInHand, send_again
 from penstock.receiver.blocks.pipeline import CALLBACK_S
 from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
@@ -155,6 +155,7 @@ class ReceiverSupervisor:
         self._storage: BlockStore | None = None
         self._generator: BlockGenerator | None = None
         self._helpers: list[UserCall] = []
+        self._letters = LettersInHand()
         self._server_help: UserCall | None = None
         self._on_stop_by_s = 0.0
         self._thread: threading.Thread = OwnedThread(self._run, f"supervisor-{self.stream_id}")
@@ -708,11 +709,20 @@ class ReceiverSupervisor:
             place, door = self._launch.letters_place(self._receiver, self._host), self._door
             if place is None:
                 report(0, error="spark.penstock.deadLetters.enabled is false")
+            elif asked.attempt != self._launch.attempt:
+                report(0, error="the receiver was replaced meanwhile; ask again")
             elif door is None or not self.is_started():
                 report(0, error="the receiver is not started")
             else:
-                to = StoringAgain(door.store_at_once, self._running_generator().refused)
-                report(*send_again(place, asked.letters, to, even_sent=asked.even_sent))
+                sent, left = send_again(
+                    place,
+                    asked.letters,
+                    door.store_at_once,
+                    self._running_generator().refused,
+                    self._letters,
+                    even_sent=asked.even_sent,
+                )
+                report(sent, left)
 
         self._help("letters", send, lambda error: report(0, error=described(error)))
 

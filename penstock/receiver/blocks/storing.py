@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from penstock.blockstore import BlockKind
 from penstock.blockstore.building.builder import WITHOUT_OFFSETS
+from penstock.dead_letters import SentLetter
 from penstock.errors import IllegalStateError, PenstockError, encodable
 from penstock.position_changes import PositionChanges, encoded_position
 from penstock.receiver.blocks.assembler import (
@@ -585,10 +586,16 @@ class Storing:
             # they without it.
             pieces = iter([one_piece(list(pieces))])
         if ack is not None:
+
+            def mark() -> None:
+                self._mark(position, encoded, ack)
+                if isinstance(ack, SentLetter):
+                    ack.is_in_block = True
+
             with _inside(door, ack):
-                self._pass_pieces(
-                    door, pieces, lambda: self._mark(position, encoded, ack), position, letters
-                )
+                # The key of a letter that was sent is with its record, as a position is.
+                whole = encoded is not None or isinstance(ack, SentLetter)
+                self._pass_pieces(door, pieces, mark, position, letters, whole=whole)
             return
         done: Future[None] = Future()
 
@@ -599,7 +606,7 @@ class Storing:
         with self._assembler.lock:
             self._assembler.flush_pending()
             self._assembler.seal()
-        self._pass_pieces(door, pieces, finish, position, letters)
+        self._pass_pieces(door, pieces, finish, position, letters, whole=encoded is not None)
         self._wait_for_storing(done)
 
     def _framed(self, data: Any, framing: str, letters: list[Letter] | None) -> Iterator[Piece]:
@@ -637,12 +644,13 @@ class Storing:
         finish: Callable[[], None],
         position: Any,
         letters: list[Letter],
+        *,
+        whole: bool = False,
     ) -> None:
-        """Lead pieces through the rate limiter into blocks.
+        """Lead pieces through the rate limiter into blocks; `whole`: into one, or none.
 
         With the last of them `letters` are discarded, and `finish` runs.
         """
-        whole = position is not None
         piece: Piece | None = next(pieces, None) or RecordsPiece([])
         self._lease_all(door, len(letters))
         while piece is not None:

@@ -37,6 +37,7 @@ from penstock.tracker.ledger.events import (
     CopyEvent,
     EpochEvent,
     Event,
+    LettersSentEvent,
     PlaceReleaseEvent,
     RetainedReleaseEvent,
     SegmentKey,
@@ -89,6 +90,8 @@ class StreamLedger:
     wanted: int = 0
     declared: int = 0
     """As of `SplitsEvent`."""
+    letters: dict[bytes, int] = field(default_factory=dict)
+    """The keys of dead letters that were sent again, each with its time, the oldest first."""
 
 
 @dataclass(slots=True)
@@ -313,6 +316,8 @@ class LedgerState:
             self.divide(event)
         elif isinstance(event, CopyEvent):
             self.add_copies(event)
+        elif isinstance(event, LettersSentEvent):
+            self.note_letters(event)
         elif isinstance(event, CheckpointEvent):
             self.take_checkpoint(event)
         else:
@@ -370,6 +375,15 @@ class LedgerState:
                 stream.position_number = number
         attempt.count(block for _, block in blocks)
         attempt.unreleased += len(blocks)
+
+    def note_letters(self, event: LettersSentEvent) -> None:
+        """Take note of dead letters whose records are in blocks now, and forget the oldest."""
+        letters = self.streams.setdefault(event.stream_id, StreamLedger()).letters
+        for key in event.keys:
+            letters.pop(key, None)
+            letters[key] = event.at_ms
+        while letters and letters[oldest := next(iter(letters))] < event.forget_before_ms:
+            del letters[oldest]
 
     def add_copies(self, event: CopyEvent) -> None:
         """Take note of copies that were made again, in the place of those on lost hosts.

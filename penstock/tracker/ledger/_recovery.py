@@ -84,6 +84,7 @@ def snapshot_parts(state: LedgerState, number: int, after: int) -> Iterator[Snap
             stream.splits,
             stream.wanted,
             stream.declared,
+            tuple(stream.letters.items()),
         )
         for stream_id, stream in state.streams.items()
     )
@@ -262,6 +263,7 @@ def _empty_ledger(part: SnapshotPart) -> LedgerState:
             splits=stream.splits,
             wanted=stream.wanted,
             declared=stream.declared,
+            letters=dict(stream.letters),
         )
     for attempt in part.attempts:
         state.attempts[attempt.attempt] = AttemptLedger(

@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo, ReplicaPlace, SegmentPlace
 
-FORMAT = 12
+FORMAT = 13
 """The version of the format that is written and read."""
 
 EVENTS_KIND = 16
@@ -217,6 +217,17 @@ class CopyEvent(msgspec.Struct, frozen=True, array_like=True, tag=18):
     """Hosts that are gone: the copies that these blocks had there are given up."""
 
 
+class LettersSentEvent(msgspec.Struct, frozen=True, array_like=True, tag=19):
+    """The records of dead letters are in blocks that the same record of the log adds."""
+
+    stream_id: int
+    keys: tuple[bytes, ...]
+    at_ms: int
+    """When, ms since the epoch."""
+    forget_before_ms: int
+    """Letters are kept until they are so old: keys that were added before that are forgotten."""
+
+
 class CheckpointEvent(msgspec.Struct, frozen=True, array_like=True, tag=15):
     """A piece of a checkpoint, which replaces the one before once its last piece is written."""
 
@@ -249,6 +260,7 @@ Event = (
     | RetainedReleaseEvent
     | SplitsEvent
     | CopyEvent
+    | LettersSentEvent
     | CheckpointEvent
 )
 
@@ -377,6 +389,8 @@ class StreamState(msgspec.Struct, frozen=True, array_like=True):
     wanted: int = 0
     declared: int = 0
     """As of `SplitsEvent`; 0 where it shares no source."""
+    letters: tuple[tuple[bytes, int], ...] = ()
+    """The keys of dead letters that were sent through again, each with its time."""
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, array_like=True):

@@ -39,7 +39,7 @@ def open_ledger(
     if folder is None:
         return ReceivedBlockTracker(stream_ids, clock=clock)
     fs, path = locate(folder)
-    return ReceivedBlockTracker.recover(
+    ledger = ReceivedBlockTracker.recover(
         stream_ids,
         path,
         fs=fs,
@@ -55,6 +55,9 @@ def open_ledger(
         encryption=encryption,
         retention=_retention(settings),
     )
+    # Twice, for hosts have clocks of their own: a letter that is older is not sent.
+    ledger.letters_kept_s = 2 * settings.dead_letters_max_age_s
+    return ledger
 
 
 def read_checkpoint(

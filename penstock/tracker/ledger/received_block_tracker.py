@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from penstock.runtime.clock import Clock, SystemClock
 from penstock.tracker.errors import (
     DamagedLedgerError,
@@ -42,6 +44,7 @@ from penstock.tracker.ledger.events import (
     BatchReturnEvent,
     CheckpointEvent,
     Event,
+    LettersSentEvent,
     RetainedReleaseEvent,
     SplitsEvent,
     StreamKeepingEvent,
@@ -77,6 +80,8 @@ _OK = Ok()
 _SNAPSHOTS = SnapshotRule()
 
 _READ_TRIES = 5
+
+_LETTERS_KEPT_S = 14 * 86400.0
 
 _LOG_NAME = "driver log"
 """Distinguishes it from other logs of the same key."""
@@ -129,6 +134,7 @@ class ReceivedBlockTracker:
 
     Attributes:
         places: The streams that are read by places, and their readers.
+        letters_kept_s: How long it is known that a dead letter was sent through again.
     """
 
     def __init__(
@@ -171,6 +177,7 @@ class ReceivedBlockTracker:
         )
         # Guarded by _commit_lock:
         self._received: dict[int, tuple[int, int]] = {}
+        self.letters_kept_s = _LETTERS_KEPT_S
         # Batches whose completion is not in the log yet; guarded by _state_lock.
         self._newly_complete: set[int] = set()
 
@@ -660,14 +667,17 @@ class ReceivedBlockTracker:
                     for (_, blocks), added_ms in zip(accepted, times, strict=True)
                     for event in addition_events(blocks, added_ms)
                 ]
+                letters = self._letters_sent(accepted, now_ms)
 
                 def apply() -> None:
                     # As `LedgerState.apply` would, with the blocks that are here already.
                     for (attempt, blocks), added_ms in zip(accepted, times, strict=True):
                         state.add(attempt, blocks, added_ms)
+                    for event in letters:
+                        state.note_letters(event)
 
                 try:
-                    self._commit(f"{count} blocks", events, apply)
+                    self._commit(f"{count} blocks", [*events, *letters], apply)
                 except LedgerWriteError as error:
                     failure: Refused | Failure = Failure(str(error))
                     if isinstance(error, LedgerLostError):
@@ -679,6 +689,29 @@ class ReceivedBlockTracker:
                         records, of_stream = self._received.get(block.stream_id, (0, 0))
                         self._received[block.stream_id] = records + block.num_records, of_stream + 1
             return answers
+
+    def _letters_sent(
+        self, accepted: Iterable[tuple[str, list[NumberedBlock]]], now_ms: int
+    ) -> list[LettersSentEvent]:
+        """Return the events of letters whose records are in blocks; the blocks forget them."""
+        found: list[LettersSentEvent] = []
+        for _, blocks in accepted:
+            for at, (number, block) in enumerate(blocks):
+                if block.letters:
+                    oldest_ms = now_ms - int(self.letters_kept_s * 1000)
+                    found.append(
+                        LettersSentEvent(block.stream_id, block.letters, now_ms, oldest_ms)
+                    )
+                    blocks[at] = number, msgspec.structs.replace(block, letters=())
+        return found
+
+    def sent_letters(self, stream_id: int) -> tuple[str, frozenset[bytes]]:
+        """Return the newest attempt of a stream, and the keys of the letters that were sent."""
+        with self._state_lock:
+            stream = self._state.streams.get(stream_id)
+            return (
+                ("", frozenset()) if stream is None else (stream.newest, frozenset(stream.letters))
+            )
 
     def received(self, stream_id: int) -> tuple[int, int]:
         """Return how many records, and blocks, of a stream were added since it was opened."""
