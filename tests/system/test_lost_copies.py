@@ -58,3 +58,43 @@ def test_a_copy_that_was_lost_is_made_again_before_the_other_is_lost_too(tmp_pat
             assert not [event for event in driver.events if event["what"] == "failed"]
     finally:
         cluster.stop()
+
+
+@pytest.mark.long
+def test_a_host_that_is_back_with_an_empty_disk_gets_its_blocks_from_the_other(
+    tmp_path: Path,
+) -> None:
+    """Long before it would count as lost; then the other host is lost with its disk."""
+    if reason := hosts_are_impossible():
+        pytest.skip(f"platform: {reason}")
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "program").mkdir()
+    cluster = HostCluster(tmp_path / "cluster", hosts=2)
+    settings = {"spark.penstock.blockServer.lease": "600s"}
+    try:
+        cluster.start(cores=3)
+        with program(
+            cluster, tmp_path / "program", batch_s=3, levels=(TWO_COPIES,), settings=settings
+        ) as (driver, feeders):
+            driver.wait_for("read", lambda event: event["copied"])
+            driver.hold.touch()
+            feeders[0].await_acknowledged(3000)
+            back = host_of(feeders[0], cluster)
+            back.kill()
+            shutil.rmtree(cluster.data_of(back))
+            cluster.data_of(back).mkdir()
+            cluster.start_again(back)
+            again = f"blocks have another copy again, on {back.address}"
+            await_that("other copies", lambda: again in driver.log(), report=driver.report)
+            assert f"{back.address} is back without " in driver.log()
+            feeders[0].await_connection(2)
+            feeders[0].await_acknowledged(1000)
+            (other,) = (host for host in cluster.hosts if host is not back)
+            other.kill()
+            shutil.rmtree(cluster.data_of(other))
+            driver.hold.unlink()
+            await_processed(driver, feeders)
+            assert_exact(driver, feeders)
+            assert not [event for event in driver.events if event["what"] == "failed"]
+    finally:
+        cluster.stop()
