@@ -18,7 +18,15 @@ class WireError(PenstockError):
 
 
 class ConnectionLostError(WireError):
-    """The connection broke, was closed, could not be made in time, or the peer fell silent."""
+    """The connection broke, was closed, could not be made in time, or the peer fell silent.
+
+    Attributes:
+        may_have_it: Of a block that was asked for: the peer, which is away now, may have it.
+    """
+
+    def __init__(self, peer: str, message: str, *, may_have_it: bool = False) -> None:
+        super().__init__(peer, message)
+        self.may_have_it = may_have_it
 
 
 class AuthenticationError(WireError):

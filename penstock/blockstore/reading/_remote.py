@@ -60,14 +60,6 @@ _silent: dict[str, float] = {}
 """Hosts that this process could not connect to, with the monotonic time until which that counts."""
 
 
-class HostSilentError(ConnectionLostError):
-    """A host that should have a block does not give it now, and may have it.
-
-    Its block server is silent, too busy, or refuses; or the tracker, which would know whether the
-    host is lost, cannot be asked.
-    """
-
-
 def fetch_from_host(
     info: ReceivedBlockInfo,
     access: BlockAccess,
@@ -93,7 +85,8 @@ def fetch_from_host(
         WireError, CorruptRecordError: As `fetch`; the last try's: no host has the block.
         ConnectionLostError: The host has no block server; or the block is on several hosts, of
             which one is away, and the text says of each what was wrong.
-        HostSilentError: One of them may have it.
+            One of them may have it (`may_have_it`) where its block server is silent, too busy, or
+            refuses; or the tracker, which would know whether the host is lost, cannot be asked.
     """
     if ahead is not None and (came := ahead.take_fetched(info)) is not None:
         return came
@@ -267,7 +260,7 @@ def _failed(sources: list[_Source]) -> PenstockError:
     errors = [source.error() for source in sources]
     text = "; ".join(map(str, errors))
     if not all(source.is_gone for source in sources):
-        silent = HostSilentError(sources[0].info.host, text)
+        silent = ConnectionLostError(sources[0].info.host, text, may_have_it=True)
         silent.__cause__ = errors[0]
         return silent
     if len(errors) == 1:

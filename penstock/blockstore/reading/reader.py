@@ -485,7 +485,7 @@ def _find(
             tried.note(_named(replica.segment), error, _is_lost(error))
     if access.link.tracker is not None or any(host in access.servers for host in info.hosts):
         # A fetch is rare; the import would cost every task.
-        from penstock.blockstore.reading._remote import HostSilentError, fetch_from_host
+        from penstock.blockstore.reading._remote import fetch_from_host
         from penstock.wire import (
             AuthenticationError,
             ConnectionLostError,
@@ -497,7 +497,8 @@ def _find(
             return parse_block(fetch_from_host(info, access, cipher, log_cipher, ahead))
         except (WalError, WireError, ValueError) as error:
             where = f"block server of {' and of '.join(info.hosts)}"
-            tried.note(where, error, not isinstance(error, HostSilentError))
+            may_have_it = isinstance(error, ConnectionLostError) and error.may_have_it
+            tried.note(where, error, not may_have_it)
             # Of the last two, another program has the port of a server that is away.
             away = (ConnectionLostError, AuthenticationError, ProtocolError)
             tried.may_come = isinstance(error, away)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
@@ -19,10 +20,6 @@ Key = tuple[int, int]
 """Device and inode."""
 
 _STEP = 1 << 20
-
-
-class CutContentError(OSError):
-    """A compressed file ends early, or is damaged: nothing of it can be trusted."""
 
 
 class Content(Protocol):
@@ -174,7 +171,7 @@ class CompressedContent:
         go_on: Called for each MB; what it raises ends the unpacking.
 
     Raises:
-        CutContentError: It ends early, or is damaged.
+        OSError: It ends early, or is damaged (`errno.EBADMSG`): nothing of it can be trusted.
     """
 
     is_final = True
@@ -191,7 +188,8 @@ class CompressedContent:
             self._length = self._forward(None)
         except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError) as error:
             self.close()
-            raise CutContentError(f"{path} ends early, or is damaged: {error}") from error
+            text = f"it ends early, or is damaged: {error}"
+            raise OSError(errno.EBADMSG, text, path) from error
         self.close()
 
     def length(self) -> int:
@@ -242,7 +240,7 @@ def open_content(path: str, go_on: Callable[[], object]) -> Content:
         go_on: Called for each MB that is unpacked before it is open; may raise.
 
     Raises:
-        OSError: It cannot be opened; `CutContentError` if it is compressed and not whole.
+        OSError: It cannot be opened; `errno.EBADMSG` if it is compressed and not whole.
     """
     if path.endswith(COMPRESSED):
         return CompressedContent(path, go_on)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
@@ -32,7 +33,6 @@ from penstock.receiver.forms.threaded import ThreadedReceiver
 from penstock.sources.growing_files._content import (
     CompressedContent,
     Content,
-    CutContentError,
     Key,
     open_content,
     read,
@@ -387,9 +387,9 @@ class _Reading:
             later = self._later[key] = _Later(*now, now_s, now_s)
         # Also of a large one that is compressed right now, and unpacked each time.
         later.look_s = now_s + max(_DISCOVER_S, 3 * (now_s - began_s))
-        if isinstance(error, CutContentError):
+        if error is not None and error.errno == errno.EBADMSG:
             if now_s >= later.since_s + _QUIET_S:
-                self._tell(path, f"{error}; nothing of it is stored", error)
+                self._tell(path, f"{path}: {error.strerror}; nothing of it is stored", error)
         elif error is not None:
             self._tell(path, f"{path} cannot be read: {error}", error)
 
