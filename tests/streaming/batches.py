@@ -8,8 +8,10 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from penstock.blockstore import BlockKind, BlockStore
 from penstock.runtime.clock import ManualClock
 from penstock.streaming import DStream, StreamingContext
+from penstock.wire.messages import ReceivedBlockInfo
 from tests.bounds import HANG_S
 from tests.doubles import Events
 
@@ -74,3 +76,10 @@ def outcome(
         found = run.collect(operation(run.ssc.queueStream(inputs)))
         run.run(len(inputs))
         return found
+
+
+def stored(store: BlockStore, name: str, lines: list[bytes]) -> ReceivedBlockInfo:
+    """Store a block of lines and return what is known of it."""
+    builder = store.open_block(BlockKind.LINES)
+    builder.append_lines(b"".join(line + b"\n" for line in lines), len(lines))
+    return store.put(builder.seal(name, 0.0))

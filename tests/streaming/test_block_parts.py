@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockSt
 from penstock.blockstore.building.builder import join_binary
 from penstock.blockstore.building.record_pickles import pickle_record
 from penstock.blockstore.reading import dataframe
-from penstock.blockstore.store import BlockStoreOptions
 from penstock.streaming.dstream.derived_streams import union_of
-from tests.streaming.batches import batches
+from tests.streaming.batches import batches, stored
 
 LINES = [b"line %d" % number for number in range(2000)]
 
@@ -59,28 +57,6 @@ def test_a_part_of_a_block_of_pickles_has_the_definitions_that_they_name() -> No
     block = binary_block([b"one", b"two"])
     pickles = Block(BlockKind.PICKLED, 2, block.data, block.offsets, memoryview(b"definitions"))
     assert [bytes(pickles.part(number, 2).definitions) for number in (0, 1)] == [b"definitions"] * 2
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[BlockStore]:
-    options = BlockStoreOptions(
-        memory_dir=str(tmp_path), memory_bytes=1 << 20, block_max_bytes=128 << 10
-    )
-    made = BlockStore(
-        stream_id=0,
-        attempt="0" * 32,
-        host="here",
-        log_folder=str(tmp_path / "log"),
-        options=options,
-    )
-    yield made
-    made.close()
-
-
-def stored(store: BlockStore, name: str, lines: list[bytes]) -> Any:
-    builder = store.open_block(BlockKind.LINES)
-    builder.append_lines(b"".join(line + b"\n" for line in lines), len(lines))
-    return store.put(builder.seal(name, 0.0))
 
 
 @pytest.mark.slow

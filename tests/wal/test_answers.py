@@ -83,6 +83,15 @@ def test_a_call_that_does_not_return_is_left_behind() -> None:
     assert not calls._loop.thread.is_alive()
 
 
+def test_what_was_never_called_leaves_nothing_behind() -> None:
+    before = calls_left_behind()
+    calls = BoundedCalls("HDFS")
+    calls.abandon()
+    assert calls_left_behind() == before
+    calls._loop.thread.join(PATIENCE_S)
+    assert not calls._loop.thread.is_alive()
+
+
 def test_a_timeout_of_the_call_itself_is_not_taken_for_one_that_does_not_return() -> None:
     def time_out() -> None:
         raise TimeoutError("its own")

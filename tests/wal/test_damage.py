@@ -150,8 +150,11 @@ def test_damage_is_raised_after_every_readable_record(folder: str) -> None:
         (1, places[1].offset),
         (2, places[6].offset),
     ]
-    with pytest.raises(CorruptRecordError):
+    assert "and 1 more" in str(error.value)
+    with pytest.raises(CorruptRecordError) as error:
         list(LogReader.open(folder).segment_records(2))
+    assert len(error.value.damages) == 1
+    assert "more" not in str(error.value)
     assert len(list(LogReader.open(folder).segment_records(3))) == 4
 
 

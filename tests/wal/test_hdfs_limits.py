@@ -42,6 +42,7 @@ def test_quick_writes_bring_the_first_limit_back() -> None:
 def test_copies_are_left_out_after_two_failures_for_a_while() -> None:
     now_s = [100.0]
     files = NewFiles(lambda: now_s[0])
+    assert files.copies_left_out == 0
     found = []
     for _ in range(4):
         files.failed()
@@ -54,3 +55,7 @@ def test_copies_are_left_out_after_two_failures_for_a_while() -> None:
     assert files.copies_left_out == 2
     files.began()
     assert files.copies_left_out == 0
+    files.failed()
+    assert files.copies_left_out == 0
+    files.failed()
+    assert files.copies_left_out == 1

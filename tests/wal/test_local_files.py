@@ -16,7 +16,14 @@ from typing import Any
 
 import pytest
 
-from penstock.wal import LOCK_NAME, LocalFileSystem, lock_folder, owner_of
+from penstock.wal import (
+    LOCK_NAME,
+    LocalFileSystem,
+    LogFolderInUseError,
+    lock_folder,
+    owner_of,
+    settled,
+)
 from tests.bounds import HANG_S
 from tests.wal.system_calls import SystemCalls
 
@@ -435,3 +442,18 @@ def test_who_only_looks_whether_a_folder_is_taken_keeps_nobody_from_taking_it(
     lock = lock_folder(fs, str(tmp_path), "app-1")
     assert str(owner_of(str(tmp_path))).endswith(", application app-1")
     lock.release()
+
+
+def test_a_log_of_this_host_is_read_without_a_file_being_written_in_its_folder(
+    fs: LocalFileSystem, tmp_path: Path
+) -> None:
+    with settled(fs, str(tmp_path)):
+        assert list(tmp_path.iterdir()) == []
+    lock = lock_folder(fs, str(tmp_path), "app-1")
+    with pytest.raises(LogFolderInUseError) as caught, settled(fs, str(tmp_path)):
+        pass
+    assert caught.value.folder == str(tmp_path)
+    lock.release()
+    said = (tmp_path / LOCK_NAME).read_bytes()
+    with settled(fs, str(tmp_path)):
+        assert (tmp_path / LOCK_NAME).read_bytes() == said

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 
-from penstock.blockstore import Block, BlockKind
+from penstock.blockstore import Block, BlockAccess, BlockKind, BlockRDD, BlockStore
 from penstock.streaming import StreamingContext
 from penstock.streaming.kernels import arrow
 from penstock.streaming.kernels.arrow import (
@@ -28,9 +28,13 @@ from penstock.streaming.kernels.arrow import (
     MapBatches,
     SplitColumn,
     SumValues,
+    batches_of,
+    count_parts,
     records_of,
+    split_records,
 )
 from penstock.streaming.kernels.combine import EXACT_ADDITION
+from tests.streaming.batches import stored
 
 SEPARATORS = [" ", ",", "\n", "ab", ", ", "ü"]
 TYPES = [
@@ -90,6 +94,14 @@ def test_parts_of_a_slice_are_those_of_its_own_rows(
 def test_what_is_null_throughout_has_no_parts() -> None:
     nothing = batch_of(value=[None, None])
     assert values(SplitColumn("value", " ")(0, [nothing, batch_of(value=["a b"])])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.string(), pa.binary(), pa.large_binary()])
+def test_no_parts_are_of_the_type_of_the_column_or_text(kind: pa.DataType) -> None:
+    nothing = batch_of(value=pa.array([None, None], kind))
+    (parts,) = SplitColumn("value", " ")(0, [nothing])
+    assert parts.num_rows == 0
+    assert parts.schema.field("value").type == (pa.string() if kind == pa.null() else kind)
 
 
 @settings(deadline=None)
@@ -307,6 +319,19 @@ def test_times_of_day_that_python_has_not_are_refused_and_not_counted_as_one() -
     assert values([whole]) == [time(0, 0, 0, 1), time(0, 0, 0, 2)]
 
 
+def test_columns_of_dictionaries_keep_their_values_or_are_refused() -> None:
+    assert values([batch_of(value=pa.array(["a", "b", "a"]).dictionary_encode())]) == [
+        "a",
+        "b",
+        "a",
+    ]
+    times = pa.array([1000, 2000, 1000], pa.time64("ns")).dictionary_encode()
+    first, second = time(0, 0, 0, 1), time(0, 0, 0, 2)
+    assert values([batch_of(value=times)]) == [first, second, first]
+    with pytest.raises(pa.ArrowInvalid, match="would lose data"):
+        values([batch_of(value=pa.array([1], pa.time64("ns")).dictionary_encode())])
+
+
 @pytest.mark.parametrize(
     ("kind", "wrap"),
     [
@@ -360,6 +385,20 @@ def test_a_block_of_lines_is_split_as_its_lines_are(
         wanted = [part for line in lines for part in line.split(separator.encode())]
     assert values(batches) == wanted
     assert counts == Counter(wanted)
+
+
+def test_blocks_give_what_their_records_give(sc: Any, store: BlockStore) -> None:
+    lines = ["a b", "", "b c b"]
+    info = stored(store, "input-0-0", [line.encode() for line in lines])
+    split = SplitColumn("value", " ")
+    for rdd in (BlockRDD(sc, [info], BlockAccess()), sc.parallelize(lines, 1)):
+        assert batches_of(rdd).mapPartitions(lambda some: records_of(0, some)).collect() == lines
+        parts = split_records(rdd, split).mapPartitions(lambda some: records_of(0, some)).collect()
+        assert parts == ["a", "b", "", "b", "c", "b"]
+        counts: Counter[str] = Counter()
+        for part, number in count_parts(rdd, split).collect():
+            counts[part] += number
+        assert counts == Counter(parts)
 
 
 def test_a_split_of_lines_names_the_column_that_is_not_there() -> None:
