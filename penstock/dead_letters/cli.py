@@ -69,6 +69,7 @@ class _Folder:
         self.ways = ways
         self.encryption = ways.key()
         self.damages: list[CorruptRecordError] = []
+        self.no_ledger = ""
         self._streams: set[str] = set()
 
     def letters(self, stream: str | None) -> Iterator[StoredLetter]:
@@ -84,16 +85,21 @@ class _Folder:
         """Return the keys of the letters that were sent, by stream; None: it is not known here.
 
         Raises:
-            PenstockError: A folder that was named has no ledger.
+            OSError, PenstockError: A folder that was named has no ledger, or cannot be read.
         """
         if ledger is not None:
             found = self.ways.sent(ledger)
             if found is None:
                 raise PenstockError(f"{ledger} is no checkpoint directory or log folder")
             return found
-        found = self.ways.sent(self.folder)
-        above, own = os.path.split(self.folder.rstrip("/"))
-        return self.ways.sent(above) if found is None and own == FOLDER else found
+        try:
+            found = self.ways.sent(self.folder)
+            above, own = os.path.split(self.folder.rstrip("/"))
+            return self.ways.sent(above) if found is None and own == FOLDER else found
+        except (OSError, PenstockError) as error:
+            # On HDFS also one that a running program writes. The letters can be read all the same.
+            self.no_ledger = f" ({error})"
+            return None
 
     def code(self, code: int, stream: str | None) -> int:
         """Say what could not be read, or has no letters, and return the exit code."""
@@ -177,8 +183,8 @@ def _list(folder: _Folder, stream: str | None, as_json: bool, ledger: str | None
         print("no dead letters")
     if count and sent is None:
         print(
-            "penstock dead-letters: which of them were sent is not known here; the program's "
-            "checkpoint directory or log folder says it, if --ledger names it",
+            f"penstock dead-letters: which of them were sent is not known here{folder.no_ledger}; "
+            "the program's checkpoint directory or log folder says it, if --ledger names it",
             file=sys.stderr,
         )
     return folder.code(0, stream)

@@ -155,6 +155,22 @@ def test_list_says_where_it_is_not_known_what_was_sent(
     assert f"{tmp_path} is no checkpoint directory" in capsys.readouterr().err
 
 
+def test_letters_are_shown_where_the_ledger_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, b"one")
+    note_sent(tmp_path, (place(tmp_path).name, 1))
+    (log,) = (tmp_path / LEDGER).glob("segment-*.log")
+    data = bytearray(log.read_bytes())
+    data[data.index(b"meters")] ^= 1
+    log.write_bytes(data)
+    assert main(["dead-letters", str(tmp_path), "list", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == [None]
+    assert f"`penstock wal check {tmp_path / LEDGER}`" in shown.err
+    assert main(["dead-letters", str(tmp_path), "list", "--ledger", str(tmp_path)]) == 2
+
+
 NOT_KNOWN = (
     "penstock dead-letters: which of them were sent is not known here; the program's checkpoint "
     "directory or log folder says it, if --ledger names it\n"
