@@ -324,7 +324,8 @@ def test_an_export_that_is_interrupted_or_has_no_room_leaves_nothing(tmp_path: P
 
 
 def spawn(*arguments: str, **more: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "penstock", *arguments]
+    # With -B: a compiled module that is cut short, as with little room, would stay.
+    command = [sys.executable, "-B", "-m", "penstock", *arguments]
     return subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **more)
 
 
