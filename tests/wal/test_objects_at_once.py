@@ -31,6 +31,7 @@ from penstock.wal import (
     segment_path,
 )
 from penstock.wal._objects.client import ObjectsClient
+from penstock.wal._owner import TakenOverError
 from tests.bounds import HANG_S
 from tests.services.versitygw import make_server
 from tests.wal.faulty_objects import another_host
@@ -698,6 +699,42 @@ def test_who_was_replaced_cuts_off_nothing_that_its_successor_has_read(held: Hel
     fs.truncate("/file", 100, is_settled=True)
     parts = fs.parts("/file")
     assert (parts.begins, parts.size, parts.is_fenced) == ([0], 100, True)
+
+
+class Interrupted(ObjectsClient):
+    """Lets something happen right before a request, once."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store, "s3://bucket")
+        self.before: dict[str, Callable[[], object]] = {}
+
+    def get(self, key: str) -> bytes:
+        self.before.pop("get", lambda: None)()
+        return super().get(key)
+
+    def create(self, key: str, data: bytes | memoryview) -> None:
+        self.before.pop("create", lambda: None)()
+        super().create(key, data)
+
+
+@pytest.mark.parametrize("request_kind", ["get", "create"])
+def test_who_is_overtaken_while_it_takes_a_log_looks_again(request_kind: str) -> None:
+    store = MemoryStore()
+    client = Interrupted(store)
+    fs, other = Files(client), Files(ObjectsClient(store, "s3://bucket"))
+    first = other.lock("/lock", "first")
+
+    def overtake() -> None:
+        with another_host():
+            other.lock("/lock", "second")
+
+    client.before[request_kind] = overtake
+    with another_host():
+        last = fs.lock("/lock", "last")
+    assert not client.before
+    last.check()
+    with pytest.raises(TakenOverError, match="last"):
+        first.check()
 
 
 def test_nothing_is_uploaded_in_pieces_that_could_be_left_unfinished(tmp_path: Path) -> None:

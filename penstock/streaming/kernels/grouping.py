@@ -161,7 +161,8 @@ class Spill:
 
     def group(self, pairs: Iterable[Iterable[Pair]]) -> Iterator[tuple[Any, Iterable[Any]]]:
         """Yield each key with all values of its lists, which may come from disk."""
-        aggregator: Any = Aggregator(_as_list, _with_value, _with_list)
+        # It is given lists only: no other function than the last is called.
+        aggregator: Any = Aggregator(list, _with_list, _with_list)
         merger: Any = ExternalGroupBy(aggregator, self.memory_mb, self.serializer)
         for some in pairs:
             merger.mergeCombiners(some)
@@ -186,15 +187,6 @@ class Spill:
 
 def _tagged(number: int, pairs: Iterable[Pair]) -> Iterator[_Tagged]:
     return ((key, [(number, value) for value in values]) for key, values in pairs)
-
-
-def _as_list(value: Any) -> list[Any]:
-    return [value]
-
-
-def _with_value(values: list[Any], value: Any) -> list[Any]:
-    values.append(value)
-    return values
 
 
 def _with_list(values: list[Any], more: list[Any]) -> list[Any]:
