@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
@@ -147,6 +148,50 @@ def test_the_lock_ends_with_its_process_even_if_a_forked_child_lives_on(tmp_path
             LogWriter.create(folder, options=OPTIONS).close()
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+LOCATE_IN_A_FORKED_CHILD = """
+import os, threading
+from penstock.wal._hdfs import filesystem as hdfs
+from penstock.wal._objects import filesystem as objects
+is_held, is_over = threading.Event(), threading.Event()
+def hold():
+    with hdfs._clients._lock, objects._file_systems._lock:
+        is_held.set()
+        is_over.wait()
+thread = threading.Thread(target=hold)
+thread.start()
+is_held.wait()
+child = os.fork()
+if not child:
+    # The thread that holds the locks is not in this process.
+    hdfs.hdfs_file_system("hdfs://localhost:1")
+    objects.object_file_system("s3://bucket")
+    print("located", flush=True)
+    os._exit(0)
+is_over.set()
+thread.join()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_child_that_is_forked_while_a_client_is_made_makes_its_own() -> None:
+    storage = {"AWS_REGION": "a", "AWS_ACCESS_KEY_ID": "b", "AWS_SECRET_ACCESS_KEY": "c"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", LOCATE_IN_A_FORKED_CHILD],
+        cwd=ROOT,
+        env={**os.environ, **storage},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        told, wrong = process.communicate(timeout=HANG_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert told == "located\n", wrong
 
 
 WITHOUT_RIGHTS = """
