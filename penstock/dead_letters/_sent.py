@@ -42,7 +42,7 @@ class SentLetter:
     Attributes:
         key: As given.
         is_in_block: Whether it was attached to the block of its record.
-        is_sent: Whether the ledger has it.
+        is_sent: Whether the ledger has its block.
     """
 
     def __init__(self, key: bytes, refused: list[BaseException]) -> None:
@@ -53,7 +53,7 @@ class SentLetter:
 
     def __call__(self) -> None:
         """Take note that the block is in the ledger."""
-        self.is_sent = not self._refused
+        self.is_sent = True
 
     @property
     def is_refused(self) -> bool:

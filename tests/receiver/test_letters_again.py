@@ -46,8 +46,11 @@ class Stream:
     What it took is in the ledger when nothing is stored behind it.
     """
 
-    def __init__(self, *, refuses: Any = (), breaks_at: Any = None) -> None:
+    def __init__(
+        self, *, refuses: Any = (), breaks_at: Any = None, reports_at_once: bool = False
+    ) -> None:
         self.refuses = refuses
+        self.reports_at_once = reports_at_once
         self.breaks_at = breaks_at
         self.stored: list[Any] = []
         self.keys: list[bytes] = []
@@ -71,6 +74,10 @@ class Stream:
         if ack is not None:
             ack.is_in_block = True
             self.open.append(ack)
+            if self.reports_at_once:
+                self.report()
+            if self.breaks_at == "behind it":
+                raise OSError("the disk is full")
         elif self.breaks_at == "the end":
             raise OSError("the disk is full")
         else:
@@ -144,6 +151,16 @@ def test_what_is_not_in_the_ledger_yet_is_not_sent_a_second_time_by_its_attempt(
     assert stream.stored == ["bad 0", "bad 1"]
 
 
+def test_what_a_stream_took_before_it_broke_is_not_sent_a_second_time(tmp_path: Path) -> None:
+    place, names = write(tmp_path, "bad")
+    stream = Stream(breaks_at="behind it")
+    assert stream.send(place, names)[0] == 0
+    stream.breaks_at = None
+    assert stream.send(place, names) == (0, {names[0]: "it is being sent already"})
+    stream.report()
+    assert stream.stored == ["bad"]
+
+
 def test_a_letter_that_is_older_than_letters_are_kept_is_sent_when_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
@@ -169,7 +186,7 @@ def test_a_letter_that_is_in_several_logs_is_sent_once_whichever_of_them_are_lef
     tmp_path: Path,
 ) -> None:
     place, names = copies(tmp_path, 3)
-    stream = Stream()
+    stream = Stream(reports_at_once=True)
     count, left = stream.send(place, names[:2], even_sent=True)
     assert (count, list(left)) == (1, names[1:2])
     (shown,) = letters(str(tmp_path))
