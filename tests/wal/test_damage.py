@@ -63,6 +63,21 @@ def read(folder: str) -> tuple[list[int], list[CorruptRecordError]]:
     return [int(bytes(record.payload[:3])) for record in records], damages
 
 
+@pytest.mark.parametrize("chunk", [*range(140, 1600, 64), 128, 1024])
+def test_what_follows_damage_is_found_wherever_the_read_before_it_ends(
+    folder: str, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr("penstock.wal._segments.reader._CHUNK", chunk)
+    with LogWriter.create(folder, options=OPTIONS) as writer:
+        first = writer.append(1, b"x" * 1000)
+        for number in range(3):
+            writer.append(1, b"%03d" % number)
+    damage(folder, first, 10)
+    numbers, damages = read(folder)
+    assert numbers == [0, 1, 2]
+    assert [error.offset for error in damages] == [first.offset]
+
+
 @pytest.mark.parametrize("offset", [0, 5, 10, 20, 30, 45, 64, 163])
 @pytest.mark.parametrize("victim", [0, 2, 3, 5, 9])
 def test_damage_is_named_and_everything_else_is_read(folder: str, victim: int, offset: int) -> None:

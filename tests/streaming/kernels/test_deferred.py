@@ -86,6 +86,21 @@ def test_a_function_of_a_partition_may_make_records_of_nothing(sc: Any) -> None:
     assert none == [[]]
 
 
+def test_what_is_joined_is_there_whichever_side_has_no_records(sc: Any) -> None:
+    with batches(sc) as run:
+        left, right = run.ssc.queueStream([[("a", 1)]]), run.ssc.queueStream([[("a", 2)]])
+        idle = run.ssc.queueStream([], default=sc.emptyRDD()).map(lambda x: (x, 1))
+        both = run.collect(left.join(right, 2))
+        first = run.collect(left.leftOuterJoin(idle, 2))
+        second = run.collect(idle.rightOuterJoin(right, 2))
+        none = run.collect(idle.fullOuterJoin(idle, 2))
+        run.run(1)
+    assert both == [[("a", (1, 2))]]
+    assert first == [[("a", (1, None))]]
+    assert second == [[("a", (None, 2))]]
+    assert none == [[]]
+
+
 def test_what_is_not_known_is_asked(sc: Any) -> None:
     assert content_of(sc.emptyRDD()) is Content.UNKNOWN
     empty = no_partitions(sc)
