@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from penstock.dead_letters import SENT_BEFORE
 from penstock.runtime.clock import ManualClock
+from penstock.settings import Settings
 from penstock.tracker import ReceivedBlockTracker
+from penstock.tracker._endpoint import LetterSends
 from penstock.tracker.ledger._driver_log import SnapshotRule
-from penstock.wire.messages import Failure, Ok, ReceivedBlockInfo, Refused
+from penstock.tracker.ledger.opening import open_ledger as opened
+from penstock.wire.messages import Failure, LettersSent, Ok, ReceivedBlockInfo, Refused, SendLetters
 from tests.tracker.ledger_cases import LOG_OPTIONS, RefusingFileSystem, add, attempt_name, block
 
 A, B = attempt_name(1), attempt_name(2)
@@ -55,14 +60,39 @@ def test_what_was_sent_is_known_with_its_block_also_after_a_crash(
     keys = {b"one", b"two", b"three"}
     assert ledger.sent_letters(0) == (A, keys)
     assert ledger.sent_letters(1) == ("", frozenset())
+    assert ledger.allocate_blocks_to_batch(500)
+    (added,) = ledger.get_blocks_of_batch(500).values()
+    assert [one.letters for one in added] == [()] * 3
     ledger.close()
     for _ in range(2):
         again = open_ledger(tmp_path, records=records)
         assert again.sent_letters(0)[1] == keys
-        # The blocks are as they were added, without them.
         again.allocate_blocks_to_batch(1000)
         again.close()
     assert ReceivedBlockTracker.read(str(tmp_path)).sent_letters(0)[1] == keys
+
+
+def test_a_receiver_is_asked_for_what_the_ledger_does_not_know_as_sent() -> None:
+    names = [("log", number) for number in (1, 2)]
+    letters = [(names[0], b"one"), (names[1], b"two")]
+    asked: list[SendLetters] = []
+
+    def send(stream_id: int, message: Any) -> bool:
+        asked.append(message)
+        left = ((message.letters[-1], "it does not fit"),)
+        sends.answered(LettersSent(stream_id, A, message.request, 0, left))
+        return True
+
+    sends = LetterSends(send, lambda stream_id: (A, {b"one"}))
+    answer = sends.ask(0, letters, even_sent=False, timeout_s=1.0)
+    assert answer.left == ((names[0], SENT_BEFORE), (names[1], "it does not fit"))
+    answer = sends.ask(0, letters[:1], even_sent=False, timeout_s=1.0)
+    assert (answer.stored, answer.left) == (0, ((names[0], SENT_BEFORE),))
+    sends.ask(0, letters, even_sent=True, timeout_s=1.0)
+    assert [(one.attempt, one.letters, one.even_sent) for one in asked] == [
+        (A, (names[1],), False),
+        (A, tuple(names), True),
+    ]
 
 
 def test_what_is_not_in_the_ledger_was_not_sent(tmp_path: Path) -> None:
@@ -81,6 +111,13 @@ def test_what_is_not_in_the_ledger_was_not_sent(tmp_path: Path) -> None:
     again = open_ledger(tmp_path)
     assert again.sent_letters(0)[1] == frozenset()
     again.close()
+
+
+def test_it_is_known_twice_as_long_as_letters_are_kept(tmp_path: Path) -> None:
+    settings = Settings(dead_letters_max_age_s=100.0)
+    ledger = opened((), str(tmp_path), settings, sync="none", clock=ManualClock())
+    assert ledger.letters_kept_s == 200.0
+    ledger.close()
 
 
 def test_what_was_sent_is_forgotten_when_its_letter_is_too_old_to_be_sent(tmp_path: Path) -> None:
