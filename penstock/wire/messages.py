@@ -531,17 +531,16 @@ class BlocksCopied(msgspec.Struct, frozen=True, tag=True):
 
 
 class CheckLogs(msgspec.Struct, frozen=True, tag=True):
-    """Say which of these the host does not have; answered later by `LogsMissing` (send)."""
+    """Say which of these folders are not there; answered later by `LogsMissing` (send)."""
 
-    paths: tuple[str, ...]
-    """Folders of logs, and memory files."""
+    folders: tuple[str, ...]
 
 
 class LogsMissing(msgspec.Struct, frozen=True, tag=True):
     """What became of a `CheckLogs` (send)."""
 
     host: str
-    paths: tuple[str, ...]
+    folders: tuple[str, ...]
 
 
 class StopBlockServer(msgspec.Struct, frozen=True, tag=True):

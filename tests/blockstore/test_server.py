@@ -229,16 +229,16 @@ def test_a_block_is_read_from_memory_and_from_the_log(host: Host) -> None:
     assert host.fetch(server, both) == payload
 
 
-def test_it_says_which_logs_and_memory_files_are_not_there(host: Host) -> None:
+def test_it_says_which_logs_are_not_there(host: Host) -> None:
     host.segment_block(b"a")
     host.memory_block(b"b")
-    there = (str(host.log_folder()), str(host.memory_path()))
-    gone = (str(host.log_folder(OTHER_ATTEMPT)), str(host.memory_path(OTHER_ATTEMPT)))
+    there = str(host.log_folder())
+    gone = (str(host.log_folder(OTHER_ATTEMPT)), str(host.log_folder(stream_id=4)))
     # What cannot be looked at is not known to be gone.
     hidden = str(host.memory_path() / "below-a-file")
     host.start()
     peer, _ = host.tracker.registered[0]
-    peer.send(CheckLogs((*there, *gone, hidden)))
+    peer.send(CheckLogs((there, *gone, hidden)))
     with host.tracker.changed:
         assert host.tracker.changed.wait_for(lambda: host.tracker.missing, WAIT_S)
     assert host.tracker.missing == [LogsMissing("here", gone)]

@@ -972,7 +972,7 @@ def is_back(case: Case, host: str, *missing: str) -> None:
     case.up(host)
     case.copies.registered(host)
     (asked,) = case.peers[host].take(CheckLogs)
-    assert {*missing} <= {*asked.paths}
+    assert {*missing} <= {*asked.folders}
     case.copies.missing(LogsMissing(host, (*missing, "/log/that/was/released")))
 
 

@@ -160,7 +160,7 @@ EXAMPLES: list[Message] = [
     ReleaseBlocks((ATTEMPT,), (("/var/log/3-b", 7),)),
     CopyBlocks(7, "other", ("10.0.0.2", 4711), (BLOCK,)),
     BlocksCopied(7, (BLOCK.replicas[0], None), "it is not there", is_refused=True),
-    CheckLogs(("/var/log/3-a", "/dev/shm/penstock-app-a")),
+    CheckLogs(("/var/log/3-a", "/var/log/3-b")),
     LogsMissing("host", ("/var/log/3-a",)),
     StopBlockServer(remove_files=True),
     SubscribeTask(0, 1, ATTEMPT, "host", 78),

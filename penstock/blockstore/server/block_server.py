@@ -422,7 +422,7 @@ class BlockServer:
         self._send(answer)
 
     def _check(self, message: CheckLogs) -> None:
-        missing = tuple(path for path in message.paths if _is_missing(path))
+        missing = tuple(folder for folder in message.folders if _is_missing(folder))
         self._send(LogsMissing(self._launch.host, missing))
 
     def _send(self, answer: Message) -> None:
@@ -449,10 +449,10 @@ class BlockServer:
                 os.rmdir(self._launch.scratch_folder)
 
 
-def _is_missing(path: str) -> bool:
-    """Return whether a path is not there; of what cannot be looked at it is not known."""
+def _is_missing(folder: str) -> bool:
+    """Return whether a folder is not there; of what cannot be looked at it is not known."""
     try:
-        os.stat(path)
+        os.stat(folder)
     except FileNotFoundError:
         return True
     except OSError:

@@ -75,16 +75,14 @@ class _Ask:
     end_s: float
 
 
-def _own_path(block: ReceivedBlockInfo) -> str:
-    """Return the log, or the memory file, in which the receiver's host has a block."""
-    if block.segment is not None:
-        return log_of(block.segment.folder)
-    return "" if block.memory is None else block.memory.path
+def _own_log(block: ReceivedBlockInfo) -> str:
+    """Return the log in which the receiver's host has a block; empty: it is in memory only."""
+    return "" if block.segment is None else log_of(block.segment.folder)
 
 
 def _places(block: ReceivedBlockInfo) -> Iterator[tuple[str, str]]:
-    """Yield each host of a block with the log, or the memory file, that has it there."""
-    yield block.host, _own_path(block)
+    """Yield each host of a block with the log that has it there."""
+    yield block.host, _own_log(block)
     for copy in block.replicas:
         yield copy.host, log_of(copy.segment.folder)
 
@@ -205,20 +203,19 @@ class Rereplication:
 
     def registered(self, host: str) -> None:
         """Ask a host that has a block server (again) whether it has what the ledger says."""
-        if paths := self._paths_on(host):
-            self._servers.send(host, CheckLogs(tuple(sorted(paths))))
+        if folders := self._logs_on(host):
+            self._servers.send(host, CheckLogs(tuple(sorted(folders))))
         else:
             self._missing.pop(host, None)
 
-    def _paths_on(self, host: str) -> set[str]:
-        blocks = self._ledger.blocks(self._levels)
-        return {path for one in blocks for at, path in _places(one) if at == host and path}
+    def _logs_on(self, host: str) -> set[str]:
+        return set(map(log_of, self._ledger.logs_on(host))) if self._levels else set()
 
     def missing(self, answer: LogsMissing) -> None:
         """Take note of what a host should have and does not; it is copied from others."""
         before = self._missing.pop(answer.host, frozenset())
         # Others were released since, and removed.
-        if missing := self._paths_on(answer.host) & {*answer.paths}:
+        if missing := self._logs_on(answer.host) & {*answer.folders}:
             _log.warning(
                 "%s is back without %d of its logs: their blocks are copied again, from others",
                 *(answer.host, len(missing)),
@@ -230,7 +227,7 @@ class Rereplication:
     def _hosts_of(self, block: ReceivedBlockInfo) -> frozenset[str]:
         """Return the hosts that have the block, as far as they say so themselves."""
         missing = self._missing
-        return frozenset(at for at, path in _places(block) if path not in missing.get(at, ()))
+        return frozenset(at for at, log in _places(block) if log not in missing.get(at, ()))
 
     def _end_late(self, now_s: float) -> None:
         """Wait no longer for a host that does not say what it has copied."""
@@ -331,7 +328,7 @@ class Rereplication:
         replace = msgspec.structs.replace
         plain = replace(block, position=None, schema=None, replicas=())
         missing = self._missing.get(host, ())
-        if host == block.host and _own_path(block) not in missing:
+        if host == block.host and _own_log(block) not in missing:
             return replace(plain, memory=None) if self._is_encrypted else plain
         copies = (one for one in block.replicas if one.host == host)
         copy = next(one for one in copies if log_of(one.segment.folder) not in missing)

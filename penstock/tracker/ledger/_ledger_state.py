@@ -623,6 +623,15 @@ class LedgerState:
             found.update(host for (host, _, _), count in attempt.replicas.items() if count)
         return found
 
+    def logs_on(self, host: str) -> set[str]:
+        """Return the folders in which a host has blocks, or copies, that are not released."""
+        found: set[str] = set()
+        for one in self.attempts.values():
+            if one.host == host:
+                found.update(folder for (folder, _), count in one.segments.items() if count)
+            found.update(at[1] for at, count in one.replicas.items() if count and at[0] == host)
+        return found
+
     def forget_host(self, host: str) -> None:
         """Forget that attempts had copies on a host that has nothing of them left."""
         for attempt in self.attempts.values():

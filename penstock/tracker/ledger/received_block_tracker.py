@@ -563,6 +563,11 @@ class ReceivedBlockTracker:
         with self._state_lock:
             return self._state.hosts()
 
+    def logs_on(self, host: str) -> set[str]:
+        """Return the folders in which a host has blocks, or copies, that are not released."""
+        with self._state_lock:
+            return self._state.logs_on(host)
+
     def blocks(self, streams: Iterable[int]) -> list[ReceivedBlockInfo]:
         """Return all blocks of streams that are not released; of each stream in order (I5)."""
         found: list[ReceivedBlockInfo] = []
