@@ -59,7 +59,7 @@ class _OfProgram(Command):
             # Behind the ^C of a terminal; a program that reads the output gets nothing of it.
             if sys.stdout.isatty():
                 print()
-        except PenstockError as error:
+        except AppError as error:
             print(f"penstock {ctx.info_name}: {error}", file=sys.stderr)
             return 1
         return 0
@@ -443,6 +443,10 @@ _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 
 
+class AppError(PenstockError):
+    """A program does not answer, or says no: exit code 1, where a misuse of the command is 2."""
+
+
 class AppClient:
     """Asks one program; a connection for each question.
 
@@ -475,7 +479,7 @@ class AppClient:
         """Return the JSON at a path.
 
         Raises:
-            PenstockError: It does not answer, or says no.
+            AppError: It does not answer, or says no.
         """
         return self._ask("GET", f"{path}?{urlencode(query)}" if query else path, None)
 
@@ -483,7 +487,7 @@ class AppClient:
         """Have something done; return what was done, mostly a text.
 
         Raises:
-            PenstockError: It does not answer, or says no.
+            AppError: It does not answer, or says no.
         """
         return self._ask("POST", f"/api/penstock/actions/{action}", what)["done"]
 
@@ -517,7 +521,7 @@ class AppClient:
                 if "html" in (answer.getheader("Content-Type") or ""):
                     said = f"{clean(answer.reason)}, with a page that is not Penstock's"
                 said = f"{self.url} answered {answer.status}: {said}"
-            raise PenstockError(said or f"it answered {answer.status}")
+            raise AppError(said or f"it answered {answer.status}")
         if not is_ours:
             raise self._unreachable("what answers there is no program of Penstock")
         try:
@@ -525,8 +529,8 @@ class AppClient:
         except ValueError as error:
             raise self._unreachable("its answer is not whole") from error
 
-    def _unreachable(self, reason: str) -> PenstockError:
-        return PenstockError(f"{self.url} does not answer: {reason}")
+    def _unreachable(self, reason: str) -> AppError:
+        return AppError(f"{self.url} does not answer: {reason}")
 
     def _connection(self) -> http.client.HTTPConnection:
         if not self._is_tls:

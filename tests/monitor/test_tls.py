@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from penstock.__main__ import main
-from penstock.errors import PenstockError, SettingError
+from penstock.errors import SettingError
 from penstock.monitor import Model, start_monitor
-from penstock.monitor.cli import AppClient
+from penstock.monitor.cli import AppClient, AppError
 from penstock.monitor.registry import registered, runtime_folder
 from penstock.monitor.web.exchange import Answer, Request
 from penstock.monitor.web.server import Bounds, PageTls, WebServer
@@ -68,7 +68,7 @@ def test_it_answers_who_knows_the_certificate_that_was_made_and_others_do_not_be
     with serving(echo, tls=tls.context) as server:
         assert client(server, tls.certificate).get("/found") == "/found"
         for other in ("", TlsIdentity.make().certificate):
-            with pytest.raises(PenstockError, match="certificate verify failed"):
+            with pytest.raises(AppError, match="certificate verify failed"):
                 client(server, other).get("/found")
         assert client(server, tls.certificate).get("/found") == "/found"
 
@@ -161,7 +161,7 @@ def test_commands_find_a_program_that_speaks_https(
         shown = capsys.readouterr().out
         assert f"{app.url}#code=" in shown
         assert "PRIVATE KEY" not in app.certificate
-        with pytest.raises(PenstockError, match="ask with https://"):
+        with pytest.raises(AppError, match="ask with https://"):
             AppClient(app.url.replace("https", "http")).get("/api/penstock/status")
     finally:
         monitor.stop(WAIT_S)
