@@ -163,6 +163,11 @@ def test_a_source_that_is_away_is_tried_for_ever() -> None:
         failures.note(error, 0)
         assert not failures.is_enough(error, is_new=True)
         assert failures.delay_ms(100) == 100
+    # A bug after that is the first one.
+    bug = ValueError("x")
+    failures.note(bug, 0)
+    assert failures.count == 1
+    assert not failures.is_enough(bug, is_new=True)
 
 
 def test_an_error_is_described_by_where_it_came_from_in_the_code_of_its_author() -> None:

@@ -142,6 +142,9 @@ def test_of_many_batches_the_last_are_named() -> None:
     assert "20000 ms" in said
     assert "12000 ms" not in said
     assert said.endswith("and 12 batches more")
+    few = what_is_there({time: blocks[time] for time in range(1000, 9000, 1000)})
+    assert "1000 ms" in few
+    assert "more" not in few
 
 
 def test_blocks_that_are_on_hdfs_are_not_missed() -> None:

@@ -411,6 +411,17 @@ def test_a_folder_that_is_no_log_is_not_called_whole(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_of_many_logs_below_a_folder_the_first_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(12):
+        LogWriter.create(str(tmp_path / f"log-{number:02}"), options=OPTIONS).close()
+    assert main(["wal", "check", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/log-09 and 2 more\n" in error
+    assert "log-10" not in error
+
+
 def test_a_segment_that_is_gone_from_the_middle_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
