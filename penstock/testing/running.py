@@ -148,7 +148,9 @@ class RunningReceiver:
         Raises:
             ReceiverTestError: It has not registered in time, or has ended.
         """
-        self._wait_for(lambda: self._driver.is_connected, _WAIT_S, "receiver")
+        ended = self._has_ended.is_set
+        # The connection of one that has ended may be there for a moment longer.
+        self._wait_for(lambda: self._driver.is_connected and not ended(), _WAIT_S, "receiver")
         self._driver.send(SealBlock())
 
     def restart(self) -> None:
