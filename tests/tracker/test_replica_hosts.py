@@ -219,6 +219,7 @@ def test_a_block_server_is_started_on_another_host_and_named_to_the_receiver(
         found = find(attempt, B)
         assert found.host is None
         assert not found.is_alone
+        assert cluster.cancelled == []
 
 
 def test_a_level_for_three_copies_has_a_server_on_two_other_hosts(tmp_path: Path) -> None:
