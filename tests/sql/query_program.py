@@ -123,7 +123,13 @@ def main(config: dict[str, Any]) -> None:
         writers[name] = frame.writeStream.foreachBatch(keep(folder / name, hold, held))
     for name, writer in writers.items():
         writer.option("checkpointLocation", str(folder / f"cp-{name}"))
-    queries = {name: writer.start() for name, writer in writers.items()}
+    # This one first: what the others have passed is released before one that comes late has asked.
+    queries = {"both": writers["both"].start()}
+    while not (folder / "cp-both" / "offsets" / "0").exists():
+        if not queries["both"].isActive:
+            queries["both"] = writers["both"].start()
+        time.sleep(0.1)
+    queries.update({name: writers[name].start() for name in frames.keys() | {"parquet"}})
     say("started")
 
     def finish(name: str) -> None:
