@@ -15,7 +15,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Generic, TypeVar
@@ -366,13 +366,13 @@ class LetterSends:
 
     Args:
         send: Sends a message to a stream's receiver; False when none is connected.
-        sent: Returns a stream's newest attempt, and the keys of the letters that were sent.
+        sent: Returns a stream's newest attempt, and which of some letters were sent, by their keys.
     """
 
     def __init__(
         self,
         send: Callable[[int, Message], bool],
-        sent: Callable[[int], tuple[str, Container[bytes]]],
+        sent: Callable[[int, Iterable[bytes]], tuple[str, Container[bytes]]],
     ) -> None:
         self._send = send
         self._sent = sent
@@ -400,9 +400,9 @@ class LetterSends:
             PenstockError: None is connected; it does not say within the time what became of it; or
                 it could not.
         """
-        attempt, sent = self._sent(stream_id)
-        names = [name for name, key in letters if even_sent or key not in sent]
-        before = tuple((name, SENT_BEFORE) for name, key in letters if name not in names)
+        attempt, sent = self._sent(stream_id, () if even_sent else [key for _, key in letters])
+        names = tuple(name for name, key in letters if key not in sent)
+        before = tuple((name, SENT_BEFORE) for name, key in letters if key in sent)
         if not names:
             return LettersSent(stream_id, attempt, 0, 0, before)
         future: Future[LettersSent] = Future()
@@ -410,7 +410,7 @@ class LetterSends:
             number = next(self._numbers)
             self._waiting[number] = future
         try:
-            if not self._send(stream_id, SendLetters(number, attempt, tuple(names), even_sent)):
+            if not self._send(stream_id, SendLetters(number, attempt, names, even_sent)):
                 raise _not_sent(stream_id, "its receiver does not run now")
             found = future.result(timeout_s)
         except FutureTimeoutError:

@@ -59,6 +59,7 @@ def test_what_was_sent_is_known_with_its_block_also_after_a_crash(
     assert isinstance(add(ledger, 0, A, [with_letters(A, number + 2, b"three")]), Ok)
     keys = {b"one", b"two", b"three"}
     assert ledger.sent_letters(0) == (A, keys)
+    assert ledger.sent_letters(0, [b"two", b"four"]) == (A, {b"two"})
     assert ledger.sent_letters(1) == ("", frozenset())
     assert ledger.allocate_blocks_to_batch(500)
     (added,) = ledger.get_blocks_of_batch(500).values()
@@ -83,7 +84,7 @@ def test_a_receiver_is_asked_for_what_the_ledger_does_not_know_as_sent() -> None
         sends.answered(LettersSent(stream_id, A, message.request, 0, left))
         return True
 
-    sends = LetterSends(send, lambda stream_id: (A, {b"one"}))
+    sends = LetterSends(send, lambda stream_id, keys: (A, {b"one"} & {*keys}))
     answer = sends.ask(0, letters, even_sent=False, timeout_s=1.0)
     assert answer.left == ((names[0], SENT_BEFORE), (names[1], "it does not fit"))
     answer = sends.ask(0, letters[:1], even_sent=False, timeout_s=1.0)
@@ -113,9 +114,11 @@ def test_what_is_not_in_the_ledger_was_not_sent(tmp_path: Path) -> None:
     again.close()
 
 
-def test_it_is_known_twice_as_long_as_letters_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_kept", [True, False], ids=["on disk", "in memory"])
+def test_it_is_known_twice_as_long_as_letters_are_kept(tmp_path: Path, is_kept: bool) -> None:
     settings = Settings(dead_letters_max_age_s=100.0)
-    ledger = opened((), str(tmp_path), settings, sync="none", clock=ManualClock())
+    folder = str(tmp_path) if is_kept else None
+    ledger = opened((), folder, settings, sync="none", clock=ManualClock())
     assert ledger.letters_kept_s == 200.0
     ledger.close()
 

@@ -37,24 +37,25 @@ def open_ledger(
         encryption: The key; None: the log is in clear.
     """
     if folder is None:
-        return ReceivedBlockTracker(stream_ids, clock=clock)
-    fs, path = locate(folder)
-    ledger = ReceivedBlockTracker.recover(
-        stream_ids,
-        path,
-        fs=fs,
-        options=LogOptions(
-            segment_size=_SEGMENT_BYTES,
-            alignment=64,
-            sync=SyncPolicy(sync),
-            sync_interval_s=settings.wal_sync_interval_ms / 1000,
-        ),
-        clock=clock,
-        snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
-        application=application,
-        encryption=encryption,
-        retention=_retention(settings),
-    )
+        ledger = ReceivedBlockTracker(stream_ids, clock=clock)
+    else:
+        fs, path = locate(folder)
+        ledger = ReceivedBlockTracker.recover(
+            stream_ids,
+            path,
+            fs=fs,
+            options=LogOptions(
+                segment_size=_SEGMENT_BYTES,
+                alignment=64,
+                sync=SyncPolicy(sync),
+                sync_interval_s=settings.wal_sync_interval_ms / 1000,
+            ),
+            clock=clock,
+            snapshots=SnapshotRule(age_s=settings.driver_wal_rolling_s),
+            application=application,
+            encryption=encryption,
+            retention=_retention(settings),
+        )
     # Twice, for hosts have clocks of their own: a letter that is older is not sent.
     ledger.letters_kept_s = 2 * settings.dead_letters_max_age_s
     return ledger

@@ -710,13 +710,22 @@ class ReceivedBlockTracker:
                     blocks[at] = number, msgspec.structs.replace(block, letters=())
         return found
 
-    def sent_letters(self, stream_id: int) -> tuple[str, frozenset[bytes]]:
-        """Return the newest attempt of a stream, and the keys of the letters that were sent."""
+    def sent_letters(
+        self, stream_id: int, among: Iterable[bytes] | None = None
+    ) -> tuple[str, frozenset[bytes]]:
+        """Return the newest attempt of a stream, and the keys of the letters that were sent.
+
+        Args:
+            stream_id: The stream.
+            among: The keys that are looked for; None: all.
+        """
         with self._state_lock:
             stream = self._state.streams.get(stream_id)
-            return (
-                ("", frozenset()) if stream is None else (stream.newest, frozenset(stream.letters))
-            )
+            if stream is None:
+                return "", frozenset()
+            known = stream.letters
+            found = known if among is None else filter(known.__contains__, among)
+            return stream.newest, frozenset(found)
 
     def received(self, stream_id: int) -> tuple[int, int]:
         """Return how many records, and blocks, of a stream were added since it was opened."""
