@@ -15,9 +15,10 @@ import gc
 import importlib
 import importlib.util
 import sys
-import zipimport
 from collections.abc import Iterable
 from pathlib import Path
+
+from penstock.worker import archive_importers
 
 _NAMES = (
     "pyarrow.compute",
@@ -62,9 +63,8 @@ def _keep_directories() -> None:
 
     That took 70 ms, and 15 MiB that the worker did not share. What was read here does not change.
     """
-    for finder in sys.path_importer_cache.values():
-        if isinstance(finder, zipimport.zipimporter):
-            vars(finder)["invalidate_caches"] = lambda: None
+    for importer in archive_importers():
+        vars(importer)["invalidate_caches"] = lambda: None
 
 
 if __name__ == "__main__":

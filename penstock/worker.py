@@ -57,11 +57,17 @@ def share_directories() -> None:
 
     Called before the worker imports what this package needs, which then takes the room: 10 MiB.
     """
-    for finder in list(sys.path_importer_cache.values()):
-        if isinstance(finder, zipimport.zipimporter) and "_files" in vars(finder):
+    for importer in archive_importers():
+        if "_files" in vars(importer):
             # A new one has the directory that later ones will have.
             with suppress(ImportError):
-                vars(finder)["_files"] = vars(zipimport.zipimporter(finder.archive))["_files"]
+                vars(importer)["_files"] = vars(zipimport.zipimporter(importer.archive))["_files"]
+
+
+def archive_importers() -> list[zipimport.zipimporter]:
+    """Return the importers of archives; there is one for each package of theirs."""
+    known = list(sys.path_importer_cache.values())
+    return [one for one in known if isinstance(one, zipimport.zipimporter)]
 
 
 def _connection_to_jvm() -> socket.socket | None:

@@ -35,7 +35,7 @@ _HEAD = f"{'ID':<18}  {'DISCARDED':<23}  {'STREAM':<16}  REASON  RECORD"
 _ALIKE = 10
 """Letters that are left for the same reason, up to which each has a line of its own."""
 _SENT_AT_A_TIME = 150
-"""Letters in one request; their names fit into what the program's server accepts."""
+"""Letters in one request; their names and digests fit into what the program's server accepts."""
 _SHOWN_BYTES = 4096
 
 

@@ -224,10 +224,10 @@ def describe_run(log: logging.Logger, run: Run, receivers: Sequence[tuple[str, R
             some_of(replicated),
             run.durability.describe_copies(run.master),
         )
-    if run.encryption is None or run.is_local or run.durability.has_block_logs:
-        return
     levels = ((name, receiver.storageLevel) for name, receiver in receivers)
-    if once := [name for name, level in levels if level.replication > 1 and not level.useDisk]:
+    once = [name for name, level in levels if level.replication > 1 and not level.useDisk]
+    is_logged = run.durability.has_block_logs
+    if once and run.encryption is not None and not (run.is_local or is_logged):
         log.warning(
             "the blocks of %s are in memory only, in clear: with spark.io.encryption.enabled each "
             "is copied when it is stored, and a copy that is lost is not made again; a storage "

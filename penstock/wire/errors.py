@@ -21,7 +21,7 @@ class ConnectionLostError(WireError):
     """The connection broke, was closed, could not be made in time, or the peer fell silent.
 
     Attributes:
-        may_have_it: Of a block that was asked for: the peer, which is away now, may have it.
+        may_have_it: Whether the peer, which is away for now, may have what is asked for.
     """
 
     def __init__(self, peer: str, message: str, *, may_have_it: bool = False) -> None:

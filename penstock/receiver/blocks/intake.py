@@ -116,8 +116,10 @@ def check_policy(name: object) -> None:
     Raises:
         ValueError: There is no such policy.
     """
+    if name is None:
+        return
     try:
-        _ = None if name is None else WhenFull(name)
+        WhenFull(name)
     except ValueError:
         names = ", ".join(policy.value for policy in WhenFull)
         raise ValueError(refused("whenFull", name, f"one of {names}, or None")) from None

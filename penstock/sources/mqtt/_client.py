@@ -167,8 +167,7 @@ class MqttClient(mqtt.Client):
         """Raise if the connection is over.
 
         Raises:
-            ServerError: The broker refused it.
-            ServerError: It was lost.
+            ServerError: It was lost, or the broker refused it (`is_refused`).
         """
         if self._failure is not None:
             raise self._failure

@@ -218,7 +218,8 @@ class Rereplication:
         if missing := self._logs_on(answer.host) & {*answer.folders}:
             _log.warning(
                 "%s is back without %d of its logs: their blocks are copied again, from others",
-                *(answer.host, len(missing)),
+                answer.host,
+                len(missing),
             )
             self._missing[answer.host] = frozenset(missing)
         if before != missing:
