@@ -42,6 +42,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.blockstore._encryption import block_cipher
+from penstock.files.addresses import is_shared
 from penstock.runtime.clock import Clock, SystemClock
 from penstock.wal import (
     Company,
@@ -50,7 +51,6 @@ from penstock.wal import (
     LogWriter,
     RecordPlace,
     SyncPolicy,
-    is_shared,
     locate,
 )
 

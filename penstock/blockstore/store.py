@@ -42,6 +42,7 @@ from penstock.blockstore.replicator import Replicator
 from penstock.blockstore.server.replica_service import BLOCK_RECORD
 from penstock.dead_letters import SentLetter
 from penstock.errors import IllegalStateError
+from penstock.files.addresses import is_on_hdfs, is_shared
 from penstock.runtime.checksum import crc32c
 from penstock.runtime.clock import Clock, SystemClock, WaitClock
 from penstock.runtime.rate_limited_log import RateLimitedLog
@@ -53,8 +54,6 @@ from penstock.wal import (
     RecordPlace,
     SyncPolicy,
     WalError,
-    is_on_hdfs,
-    is_shared,
     locate,
     stamp_record,
 )

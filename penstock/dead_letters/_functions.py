@@ -12,8 +12,9 @@ from typing import Any
 from penstock.dead_letters._letter import start_shown
 from penstock.dead_letters._writer import DeadLetterPlace, DeadLetterWriter
 from penstock.errors import typed_text
+from penstock.files.addresses import is_on_hdfs
 from penstock.runtime.rate_limited_log import RateLimitedLog
-from penstock.wal import WalError, is_on_hdfs
+from penstock.wal import WalError
 
 _WRITE_BYTES = 1 << 20
 """Bytes of letters at which they are written before their task, or epoch, ends."""

@@ -1,7 +1,8 @@
-"""Files that people and Spark read: none of them is seen before it is whole.
+"""Files and folders: where they may be; and none that people or Spark read is seen in part.
 
-=========  ====================================================
-`whole`    what commands write has its name once it is whole
-`parquet`  Parquet files in which Spark finds each row that matches
-=========  ====================================================
+===========  ==================================================
+`addresses`  which folders logs and checkpoints may be in, by their form alone
+`whole`      what commands write has its name once it is whole
+`parquet`    Parquet files in which Spark finds each row that matches
+===========  ==================================================
 """

@@ -30,14 +30,13 @@ from dataclasses import dataclass
 
 from penstock._arguments import as_folder
 from penstock.errors import SettingError
+from penstock.files.addresses import OBJECT_ADDRESSES, is_shared
 from penstock.receiver import BlockLogs
 from penstock.settings import Settings
 from penstock.wal import (
-    OBJECT_ADDRESSES,
     EncryptionKey,
     UnsupportedAddressError,
     UnwritableFolderError,
-    is_shared,
     normal_address,
 )
 

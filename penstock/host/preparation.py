@@ -18,6 +18,7 @@ from penstock.dead_letters import (
     program_name,
 )
 from penstock.errors import PenstockError
+from penstock.files.addresses import is_shared
 from penstock.host.durability import Durability, choose_durability, scratch_parent
 from penstock.host.orphans import remove_scratch_folders
 from penstock.host.spark.executor_python import check_executor_python
@@ -27,7 +28,7 @@ from penstock.runtime.clock import Clock, SystemClock
 from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.settings import Settings
 from penstock.tracker import ReceivedBlockTracker, open_ledger, share_of, slots_of
-from penstock.wal import EncryptionKey, FileSystem, is_shared, locate
+from penstock.wal import EncryptionKey, FileSystem, locate
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

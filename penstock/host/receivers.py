@@ -18,6 +18,7 @@ from penstock.blockstore import (
 )
 from penstock.dead_letters import LetterName, program_of
 from penstock.errors import IllegalStateError
+from penstock.files.addresses import is_shared
 from penstock.host.durability import check_writable
 from penstock.host.preparation import Run
 from penstock.host.receiver_readings import ReceiverReadings, ReceiverStatus
@@ -33,7 +34,6 @@ from penstock.tracker import (
     SharedSource,
     SparkCluster,
 )
-from penstock.wal import is_shared
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import LettersSent, ReceivedBlockInfo
 

@@ -22,10 +22,11 @@ from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plai
 from penstock.blockstore.building.record_pickles import ProgramObjectError
 from penstock.blockstore.copies import BlockCopies
 from penstock.blockstore.reading.dataframe import columns_of
+from penstock.files.addresses import is_shared
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.replay._history import History, HistoryError, Window, as_time_ms, blocks_of
 from penstock.tracker import LoggedSegment, ReceivedBlockTracker
-from penstock.wal import EncryptionKey, is_shared
+from penstock.wal import EncryptionKey
 from penstock.wire.messages import AddBlock, Ok, ReceivedBlockInfo
 from penstock.worker import begin_task
 

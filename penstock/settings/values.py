@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from penstock.files.addresses import is_shared, normal_form
+
 _MICROSECONDS = {
     "us": 1,
     "ms": 1_000,
@@ -417,13 +419,10 @@ class LogFolder(LocalPath):
         )
 
     def read(self, text: str) -> str:
-        # Imported here: what only lists settings needs no logs.
-        from penstock.wal import is_shared, normal_address
-
         text = text.strip()
         if not is_shared(text):
             return super().read(text)
-        if normal_address(text).endswith("/"):
+        if (normal_form(text) or "/").endswith("/"):
             raise ValueError(text)  # A whole bucket is no folder.
         return text
 

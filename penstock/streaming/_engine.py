@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from penstock.errors import StreamGraphError
+from penstock.files.addresses import is_shared
 from penstock.host.durability import check_writable
 from penstock.host.interrupts import IgnoredTermination
 from penstock.host.orphans import ScratchClaim
@@ -43,7 +44,6 @@ from penstock.streaming.scheduler.job_scheduler import JobScheduler
 from penstock.streaming.scheduler.spark_jobs import SparkJobScope
 from penstock.streaming.stop_report import GivenUpBatch, StopReport
 from penstock.streaming.waiter import ContextWaiter
-from penstock.wal import is_shared
 
 if TYPE_CHECKING:
     from penstock.monitor import Monitor

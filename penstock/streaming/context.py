@@ -18,6 +18,7 @@ from pyspark import RDD, SparkContext
 from penstock._arguments import as_folder, as_version, check_flag, check_timeout
 from penstock._html import table_of
 from penstock.errors import IllegalStateError, StreamGraphError
+from penstock.files.addresses import is_on_objects
 from penstock.host.durability import checkpoint_folder
 from penstock.host.encryption import choose_encryption
 from penstock.host.interrupts import (
@@ -71,7 +72,7 @@ from penstock.streaming.recovery import (
 from penstock.streaming.stop_report import StopReport
 from penstock.streaming.waiter import ContextWaiter
 from penstock.tracker import ReceivedBlockTracker, share_of
-from penstock.wal import EncryptionKey, is_on_objects
+from penstock.wal import EncryptionKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

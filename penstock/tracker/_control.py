@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 
+from penstock.files.addresses import is_shared
 from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.hosts.block_deletion import DiskRoom
@@ -15,7 +16,6 @@ from penstock.tracker.ledger.received_block_tracker import AttemptRegistration, 
 from penstock.tracker.receivers.receiver_tracking_info import Listeners, ReceiverState
 from penstock.tracker.receivers.registry import Receivers, replaced
 from penstock.tracker.receivers.slots import ReceiverSlot
-from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import (

@@ -18,6 +18,7 @@ from pyspark import cloudpickle
 
 from penstock.blockstore import BlockAccess
 from penstock.errors import IllegalStateError, PenstockError, text_of
+from penstock.files.addresses import is_on_hdfs, is_on_objects, is_shared
 from penstock.receiver import BlockLogs, Receiver, ReceiverLaunch, SharedRatePlace
 from penstock.receiver.attempts.rate_status import report_interval_s
 from penstock.runtime.clock import Clock, SystemClock
@@ -57,7 +58,7 @@ from penstock.tracker.receivers.receiver_tracking_info import (
 from penstock.tracker.receivers.registry import Receivers
 from penstock.tracker.receivers.slots import ReceiverSlot, share_of, slots_of
 from penstock.tracker.receivers.splits import SharedSource, SplitStream
-from penstock.wal import Company, is_on_hdfs, is_on_objects, is_shared
+from penstock.wal import Company
 from penstock.wire import ApplicationLink, TlsIdentity, WireOptions
 from penstock.wire.addresses import address_text
 from penstock.wire.messages import ReceivedBlockInfo, SlowBlock, StopReceiver

@@ -111,9 +111,6 @@ from penstock.wal._errors import (
 from penstock.wal._filesystem import AppendFile, FileSystem, LocalFileSystem, ReadFile
 from penstock.wal._folder import (
     LOCK_NAME,
-    is_on_hdfs,
-    is_on_objects,
-    is_shared,
     locate,
     lock_folder,
     make_folders,
@@ -124,7 +121,6 @@ from penstock.wal._folder import (
 )
 from penstock.wal._hdfs.client import HadoopConfiguration
 from penstock.wal._hdfs.filesystem import HdfsFileSystem
-from penstock.wal._objects.clouds import FORMS as OBJECT_ADDRESSES
 from penstock.wal._objects.clouds import object_store_help
 from penstock.wal._objects.filesystem import ObjectFileSystem, has_used_objects
 from penstock.wal._objects.settings import (
@@ -157,7 +153,6 @@ __all__ = [
     "KEY_COMMAND_VARIABLE",
     "KEY_VARIABLE",
     "LOCK_NAME",
-    "OBJECT_ADDRESSES",
     "RECORD_HEADER_SIZE",
     "SEAL_SIZE",
     "STORAGE_VARIABLES",
@@ -199,9 +194,6 @@ __all__ = [
     "check",
     "given_storage",
     "has_used_objects",
-    "is_on_hdfs",
-    "is_on_objects",
-    "is_shared",
     "is_storage_setting",
     "locate",
     "lock_folder",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.wal._objects.clouds import FORMS
+from penstock.files.addresses import OBJECT_ADDRESSES
 
 
 class WalError(PenstockError):
@@ -189,7 +189,7 @@ class UnsupportedAddressError(WalError, ValueError):
     def __init__(self, address: str) -> None:
         super().__init__(
             f"{address!r} is on a file system that logs and checkpoints are not kept on. Use "
-            f"hdfs://host:port/path, {FORMS}, or a path on a disk or a mounted share"
+            f"hdfs://host:port/path, {OBJECT_ADDRESSES}, or a path on a disk or a mounted share"
         )
         self.address = address
 

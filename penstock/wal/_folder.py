@@ -10,14 +10,12 @@ import re
 import socket
 from collections.abc import Iterator
 
+from penstock.files.addresses import is_on_hdfs, is_shared, normal_form, split_shared
 from penstock.wal._errors import LogFolderInUseError, UnsupportedAddressError, UnwritableFolderError
 from penstock.wal._filesystem import FileSystem, FolderLock, LocalFileSystem
 from penstock.wal._hdfs.filesystem import hdfs_file_system
-from penstock.wal._objects.clouds import cloud_of, split_address
 from penstock.wal._objects.filesystem import object_file_system
 
-_HDFS = re.compile(r"(hdfs://[^/]*)(/.*)?")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LOCAL = LocalFileSystem()
 
 LOCK_NAME = "LOCK"
@@ -27,28 +25,13 @@ SPARE_SUFFIX = ".spare"
 _NAME = re.compile(r"segment-(\d{12})\.log(\.new|\.damaged|\.spare)?")
 
 
-def is_on_hdfs(address: str) -> bool:
-    """Return whether an address is one of HDFS."""
-    return address.startswith("hdfs:")
-
-
-def is_on_objects(address: str) -> bool:
-    """Return whether an address is one of an object store."""
-    return cloud_of(address) is not None
-
-
-def is_shared(address: str) -> bool:
-    """Return whether an address is one that all hosts share: of HDFS or of an object store."""
-    return is_on_hdfs(address) or is_on_objects(address)
-
-
 def normal_address(address: str) -> str:
     """Return an address in the form in which they are compared and joined.
 
     Args:
         address: A path of this host, with or without ``file:``, or ``hdfs://host:port/path``, or
             ``s3://bucket/path`` or an address of another object store
-            (`penstock.wal._objects.clouds`).
+            (`penstock.files.addresses`).
 
     Returns:
         An absolute path, or ``hdfs://…`` or ``s3://…`` without a slash at its end.
@@ -56,22 +39,10 @@ def normal_address(address: str) -> str:
     Raises:
         UnsupportedAddressError: It is on another file system.
     """
-    if is_shared(address):
-        split = _split_hdfs if is_on_hdfs(address) else split_address
-        parts = split(address)
-        if parts is None:
-            raise UnsupportedAddressError(address)
-        return parts[0] + os.path.normpath("/" + parts[1].lstrip("/"))
-    if _SCHEME.match(address) and not address.startswith("file:"):
+    normal = normal_form(address)
+    if normal is None:
         raise UnsupportedAddressError(address)
-    rest = address.removeprefix("file:")
-    # file:///a and file:/a are the same; a host is not accepted by Hadoop either.
-    return os.path.abspath("/" + rest.lstrip("/") if rest != address else rest)
-
-
-def _split_hdfs(address: str) -> tuple[str, str] | None:
-    match = _HDFS.fullmatch(address)
-    return None if match is None else (match[1], match[2] or "")
+    return normal
 
 
 def locate(address: str) -> tuple[FileSystem, str]:
@@ -87,12 +58,10 @@ def locate(address: str) -> tuple[FileSystem, str]:
     address = normal_address(address)
     if not is_shared(address):
         return _LOCAL, address
-    if is_on_hdfs(address):
-        parts = _split_hdfs(address)
-        assert parts is not None
-        return hdfs_file_system("" if parts[0] == "hdfs://" else parts[0]), parts[1]
-    parts = split_address(address)
+    parts = split_shared(address)
     assert parts is not None
+    if is_on_hdfs(address):
+        return hdfs_file_system("" if parts[0] == "hdfs://" else parts[0]), parts[1]
     return object_file_system(parts[0]), parts[1]
 
 

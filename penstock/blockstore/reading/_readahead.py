@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.blockstore.process_log import log_of
-from penstock.wal import WalError, is_on_objects, is_shared, locate, segment_path
+from penstock.files.addresses import is_on_objects, is_shared
+from penstock.wal import WalError, locate, segment_path
 from penstock.wire.messages import ReceivedBlockInfo, SegmentPlace
 
 _WINDOW_BYTES = 16 << 20

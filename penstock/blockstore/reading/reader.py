@@ -59,6 +59,7 @@ from penstock.blockstore.building.record_pickles import learn, plain_record
 from penstock.blockstore.process_log import cipher_of, log_of
 from penstock.blockstore.reading._readahead import Readahead
 from penstock.errors import PenstockError
+from penstock.files.addresses import is_on_hdfs, is_shared
 from penstock.runtime.reused_memory import ReusedMemory
 from penstock.wal import (
     Answer,
@@ -68,8 +69,6 @@ from penstock.wal import (
     LogReader,
     WalError,
     answer_of,
-    is_on_hdfs,
-    is_shared,
     locate,
     no_segment,
     parse_record,

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.files.addresses import is_on_hdfs, is_on_objects, is_shared
 from penstock.monitor.doctor.driver import Finding, Level, size_text
 from penstock.settings import Settings
 from penstock.wal import (
@@ -23,9 +24,6 @@ from penstock.wal import (
     HdfsFileSystem,
     ObjectFileSystem,
     WalError,
-    is_on_hdfs,
-    is_on_objects,
-    is_shared,
     locate,
     normal_address,
     object_store_help,

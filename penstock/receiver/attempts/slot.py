@@ -61,6 +61,7 @@ from functools import partial
 
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.errors import PenstockError, encodable
+from penstock.files.addresses import is_on_hdfs
 from penstock.receiver.attempts.launch import ReceiverLaunch
 from penstock.receiver.attempts.slot_load import SlotLoad
 from penstock.receiver.attempts.supervisor import ReceiverSupervisor
@@ -72,7 +73,7 @@ from penstock.receiver.threads.source_loop import running_stream
 from penstock.receiver.threads.workers import Wake, run_steps
 from penstock.receiver.user_calls import is_ours, mark_new_threads, stream_of
 from penstock.runtime.processes import die_with
-from penstock.wal import has_used_objects, is_on_hdfs
+from penstock.wal import has_used_objects
 from penstock.wire import AskTimeoutError, Client, WireError
 from penstock.wire.messages import (
     AttemptEnded,

@@ -15,6 +15,7 @@ import msgspec
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.dead_letters import DeadLetterBudgetError
 from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.files.addresses import is_on_objects
 from penstock.receiver.attempts.attempt_state import (
     AttemptState,
     Bounds,
@@ -43,7 +44,7 @@ from penstock.receiver.user_calls import Author, UserCall, blocked_at, is_ours, 
 from penstock.runtime.clock import Clock, SystemClock
 from penstock.runtime.event_loop import EventLoop
 from penstock.runtime.threads import OwnedThread
-from penstock.wal import LogFullError, is_on_objects
+from penstock.wal import LogFullError
 from penstock.wire import WireError
 from penstock.wire.messages import (
     CleanupOldBlocks,

@@ -14,11 +14,12 @@ import msgspec
 
 from penstock.blockstore.process_log import moved
 from penstock.errors import PenstockError
+from penstock.files.addresses import is_shared
 from penstock.host.durability import BLOCKS, LEDGER
 from penstock.runtime.clock import SystemClock
 from penstock.sql.errors import FolderError, SourceError
 from penstock.tracker import KeptStreamSettings, PlaceService, ReceivedBlockTracker, Retention
-from penstock.wal import EncryptionKey, is_shared, locate, owner_of
+from penstock.wal import EncryptionKey, locate, owner_of
 from penstock.wire.messages import (
     BlocksAt,
     Failure,

@@ -26,6 +26,7 @@ from penstock.continuous import (
 )
 from penstock.dead_letters import FunctionLetters
 from penstock.errors import SettingError
+from penstock.files.addresses import is_shared
 from penstock.receiver import BlockLogs
 from penstock.runtime.clock import Clock
 from penstock.runtime.event_loop import EventLoop
@@ -45,7 +46,6 @@ from penstock.tracker.receivers.jobs import (
     text_of_job,
 )
 from penstock.tracker.receivers.receiver_tracking_info import Listeners
-from penstock.wal import is_shared
 from penstock.wire import Peer
 from penstock.wire.messages import (
     EpochCommitted,

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from penstock.files.addresses import is_shared
 from penstock.receiver import log_folder
 from penstock.runtime.clock import Clock
 from penstock.runtime.event_loop import EventLoop
@@ -25,7 +26,7 @@ from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.tracker.ledger.received_block_tracker import AttemptRelease, ReceivedBlockTracker
 from penstock.tracker.receivers.registry import Receivers
-from penstock.wal import HdfsFileSystem, ObjectFileSystem, WalError, is_shared, locate, segment_path
+from penstock.wal import HdfsFileSystem, ObjectFileSystem, WalError, locate, segment_path
 from penstock.wire.messages import (
     CleanupOldBlocks,
     ReceivedBlockInfo,

@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.files.addresses import OBJECT_FORMS
 from penstock.wal._objects.settings import storage_settings
 
 Environment = Mapping[str, str]
@@ -62,8 +63,6 @@ class Cloud:
     """A service.
 
     Attributes:
-        form: Its addresses, for errors.
-        authority: What stands before the path of an address.
         store: Its class in `obstore.store`.
         extra: The extra of this package that installs the client.
         condition: How a request says "create if absent".
@@ -77,8 +76,6 @@ class Cloud:
         keeps_folders: An empty folder can be listed.
     """
 
-    form: str
-    authority: re.Pattern[str]
     store: str
     extra: str
     condition: str
@@ -150,8 +147,6 @@ def _azure(found: re.Match[str], environment: Environment) -> dict[str, Any]:
 
 _CLOUDS = {
     "s3": Cloud(
-        form="s3://bucket/path",
-        authority=re.compile(r"s3://(?P<bucket>[^/\s]+)"),
         store="S3Store",
         extra="penstock[s3]",
         condition="If-None-Match: *",
@@ -168,8 +163,6 @@ _CLOUDS = {
         options=_s3,
     ),
     "gs": Cloud(
-        form="gs://bucket/path",
-        authority=re.compile(r"gs://(?P<bucket>[^/\s]+)"),
         store="GCSStore",
         extra="penstock[gcs]",
         condition="x-goog-if-generation-match: 0",
@@ -181,10 +174,6 @@ _CLOUDS = {
         options=_google,
     ),
     "abfss": Cloud(
-        form="abfss://container@account.dfs.core.windows.net/path",
-        authority=re.compile(
-            r"abfss://(?P<bucket>[^/@\s]+)@(?P<account>[^/@.\s]+)\.(?:dfs|blob)\.(?P<domain>[^/@\s]+)"
-        ),
         store="AzureStore",
         extra="penstock[azure]",
         condition="If-None-Match: *",
@@ -200,9 +189,6 @@ _CLOUDS = {
     ),
 }
 
-FORMS = ", ".join(cloud.form for cloud in _CLOUDS.values())
-"""The addresses of object stores, for errors and help."""
-
 
 def cloud_of(address: str) -> Cloud | None:
     """Return the service of an address by its scheme, None where it is of none."""
@@ -210,17 +196,9 @@ def cloud_of(address: str) -> Cloud | None:
     return _CLOUDS.get(scheme) if colon else None
 
 
-def split_address(address: str) -> tuple[str, str] | None:
-    """Return an address's authority and its path, with a slash or empty; None if it is malformed.
-
-    Args:
-        address: One whose service `cloud_of` knows.
-    """
-    cloud = cloud_of(address)
-    found = None if cloud is None else cloud.authority.match(address)
-    if found is None or address[found.end() :][:1] not in ("", "/"):
-        return None
-    return found[0], address[found.end() :]
+def form_of(address: str) -> str:
+    """Return what an address with this one's scheme looks like, for errors."""
+    return OBJECT_FORMS[address.partition(":")[0]]
 
 
 def object_store_help(address: str) -> str:
@@ -228,6 +206,6 @@ def object_store_help(address: str) -> str:
     cloud = cloud_of(address)
     assert cloud is not None, address
     return (
-        f"mend the address ({cloud.form}), or endpoint, region and credentials in the environment "
-        f"({cloud.endpoint_variables[-1]}, {cloud.credentials})"
+        f"mend the address ({form_of(address)}), or endpoint, region and credentials in the "
+        f"environment ({cloud.endpoint_variables[-1]}, {cloud.credentials})"
     )

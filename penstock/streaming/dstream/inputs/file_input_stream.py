@@ -32,18 +32,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark import RDD
 
 from penstock.errors import StreamGraphError
+from penstock.files.addresses import is_on_hdfs, is_on_objects
 from penstock.listeners.input_info import BatchInput
 from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.streaming.dstream.inputs.input_streams import InputDStream
 from penstock.streaming.kernels.deferred import no_partitions
-from penstock.wal import (
-    HdfsFileSystem,
-    UnsupportedAddressError,
-    is_on_hdfs,
-    is_on_objects,
-    locate,
-    normal_address,
-)
+from penstock.wal import HdfsFileSystem, UnsupportedAddressError, locate, normal_address
 
 if TYPE_CHECKING:
     from penstock.streaming.dstream.graph import DStreamGraph
