@@ -77,10 +77,10 @@ from penstock._lazy_door import lazy_door
 if TYPE_CHECKING:
     from penstock.blockstore._encryption import check_in_memory
     from penstock.blockstore.building.builder import BlockBuilder, BlockKind, SealedBlock
+    from penstock.blockstore.reading.access import BlockAccess
     from penstock.blockstore.reading.dataframe import BlockRDD, block_schema, blocks_to_dataframe
     from penstock.blockstore.reading.reader import (
         Block,
-        BlockAccess,
         BlockNotFoundError,
         BlockUnavailableError,
         read_block,
@@ -113,11 +113,11 @@ __all__ = [
 _MODULES = {
     "_encryption": ["check_in_memory"],
     "penstock.blockstore.building.builder": ["BlockBuilder", "BlockKind", "SealedBlock"],
+    "penstock.blockstore.reading.access": ["BlockAccess"],
     "penstock.blockstore.reading.dataframe": ["BlockRDD", "block_schema", "blocks_to_dataframe"],
     "penstock.blockstore.server.launch": ["end_on_this_host", "scratch_claim_path"],
     "penstock.blockstore.reading.reader": [
         "Block",
-        "BlockAccess",
         "BlockNotFoundError",
         "BlockUnavailableError",
         "read_block",

@@ -40,11 +40,11 @@ import math
 import os
 import pickle
 import sqlite3
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from zlib import crc32
 
 from penstock.errors import PenstockError
@@ -53,8 +53,6 @@ from penstock.wal import UnwritableFolderError, locate, make_folders
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-
-    from penstock.continuous.timers import TimerService
 
 Key = int | str | bytes
 Value = bytes | int | float | str
@@ -207,6 +205,14 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+class KeptWithState(Protocol):
+    """What is committed with the state: `penstock.continuous.timers.TimerService`."""
+
+    def load(self, select: Callable[..., list[tuple[Any, ...]]]) -> None: ...
+    def save(self, database: sqlite3.Connection) -> None: ...
+    def saved(self) -> None: ...
+
+
 class KeyedState(MutableMapping[Key, Any]):
     """A mapping from keys to what a continuous function keeps of them.
 
@@ -234,7 +240,7 @@ class KeyedState(MutableMapping[Key, Any]):
         attempt: str,
         number: int,
         end: int,
-        timers: TimerService | None = None,
+        timers: KeptWithState | None = None,
     ) -> None:
         self._timers = timers
         self._place = place

@@ -5,14 +5,12 @@ from __future__ import annotations
 import enum
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from penstock.errors import IllegalStateError
-
-if TYPE_CHECKING:
-    from penstock.receiver.threads.source_loop import SourceLoop
 
 _STEP_S = 1.0
 
@@ -192,6 +190,23 @@ def withdraw(pending: list[Any], record: Any) -> bool:
     return False
 
 
+class RunningCall(Protocol):
+    """A function of the author's that runs, in a thread (`UserCall`) or on a loop."""
+
+    def join(self, timeout_s: float) -> bool: ...
+    def blocked_at(self) -> str: ...
+
+
+class AsyncSources(Protocol):
+    """What runs the async sources of a process; explained in `SourceLoop`."""
+
+    def begin(
+        self, stream_id: int, work: Coroutine[Any, Any, Any], on_end: Callable[[Any], object]
+    ) -> RunningCall: ...
+    def lane(self, name: str, stream_id: int) -> Executor: ...
+    def left(self, stream_id: int) -> list[str]: ...
+
+
 class Supervision(Protocol):
     """What a start asks of `ReceiverSupervisor`, where it is explained.
 
@@ -199,7 +214,7 @@ class Supervision(Protocol):
         sources: Runs async sources, if this process has a loop for all of them.
     """
 
-    sources: SourceLoop | None
+    sources: AsyncSources | None
 
     def restart(self, message: str, error: BaseException | None, delay_ms: int | None) -> None: ...
     def stop(self, message: str, error: BaseException | None) -> None: ...

@@ -33,13 +33,15 @@ from penstock.wal._options import LogOptions, LogStatistics, SyncPolicy
 from penstock.wal._owner import TakenOverError
 from penstock.wal._segments.chain import SegmentChain
 from penstock.wal._segments.encryption import TAG_SIZE, LogCipher
-from penstock.wal._segments.layout import MAX_KIND, RECORD_HEADER_SIZE, RecordPlace, round_up
-from penstock.wal._segments.writer import (
+from penstock.wal._segments.layout import (
+    MAX_KIND,
+    RECORD_HEADER_SIZE,
     AppendUnit,
-    PlacedRun,
-    SegmentWriter,
+    RecordPlace,
     UnitRecord,
+    round_up,
 )
+from penstock.wal._segments.writer import PlacedRun, SegmentWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

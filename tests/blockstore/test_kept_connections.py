@@ -12,8 +12,8 @@ import pytest
 from penstock.blockstore import BlockNotFoundError, read_block
 from penstock.blockstore.reading._readahead import Readahead
 from penstock.blockstore.reading._remote import fetch_from_host
+from penstock.blockstore.reading.access import BlockAccess
 from penstock.blockstore.reading.fetch import ANSWER, BlockNotServedError, fetch
-from penstock.blockstore.reading.reader import BlockAccess
 from penstock.wal import stamp_record
 from penstock.wire import TAG_BYTES, ApplicationLink
 from penstock.wire.messages import MemoryPlace, ReceivedBlockInfo

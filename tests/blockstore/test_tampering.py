@@ -18,8 +18,8 @@ from crc32c import crc32c
 
 from penstock.blockstore.reading import fetch as module
 from penstock.blockstore.reading._remote import fetch_from_host
+from penstock.blockstore.reading.access import BlockAccess
 from penstock.blockstore.reading.fetch import ANSWER, FetchStatus, fetch
-from penstock.blockstore.reading.reader import BlockAccess
 from penstock.blockstore.server.peer_link import PeerLink
 from penstock.wire import (
     TAG_BYTES,

@@ -29,8 +29,7 @@ from penstock.wal import (
     segment_path,
     settled,
 )
-from penstock.wal._hdfs.files import HdfsAppendFile
-from penstock.wal._hdfs.filesystem import HdfsFileSystem
+from penstock.wal._hdfs.filesystem import HdfsAppendFile, HdfsFileSystem
 from tests.bounds import HANG_S
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.wal.records import read_record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.wal._hdfs.files import NewFiles, WriteLimit
+from penstock.wal._hdfs.limits import NewFiles, WriteLimit
 
 
 def test_a_limit_grows_until_slow_disks_keep_it() -> None:

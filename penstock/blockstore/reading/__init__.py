@@ -16,6 +16,7 @@ Modules
 -------
 
 ============  ====================================================================================
+`access`      what a task is given to reach blocks
 `reader`      finding and reading a block, or going on without a lost one
 `_readahead`  blocks of a task that are elsewhere, asked for together
 `fetch`       reading from another host: one connection, used again

@@ -41,7 +41,7 @@ from penstock.wire.messages import (
 
 if TYPE_CHECKING:
     from penstock.blockstore.reading._readahead import Readahead
-    from penstock.blockstore.reading.reader import BlockAccess
+    from penstock.blockstore.reading.access import BlockAccess
 
 _log = logging.getLogger("penstock.blockstore")
 

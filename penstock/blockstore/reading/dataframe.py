@@ -18,7 +18,8 @@ from pyspark.serializers import CPickleSerializer
 from penstock.blockstore.arrow_frames import map_in_arrow, plain_schema, to_plain, to_spark_schema
 from penstock.blockstore.building.builder import BlockKind
 from penstock.blockstore.reading._readahead import Readahead
-from penstock.blockstore.reading.reader import Block, BlockAccess, read_block_if_any
+from penstock.blockstore.reading.access import BlockAccess
+from penstock.blockstore.reading.reader import Block, read_block_if_any
 from penstock.errors import PenstockError
 from penstock.wire.messages import ReceivedBlockInfo
 from penstock.worker import begin_task

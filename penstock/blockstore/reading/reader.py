@@ -58,6 +58,7 @@ from penstock.blockstore.building.memory import lock_shared
 from penstock.blockstore.building.record_pickles import learn, plain_record
 from penstock.blockstore.process_log import cipher_of, log_of
 from penstock.blockstore.reading._readahead import Readahead
+from penstock.blockstore.reading.access import BlockAccess
 from penstock.errors import PenstockError
 from penstock.files.addresses import is_on_hdfs, is_shared
 from penstock.runtime.reused_memory import ReusedMemory
@@ -74,7 +75,6 @@ from penstock.wal import (
     parse_record,
     segment_path,
 )
-from penstock.wire.link import ApplicationLink
 from penstock.wire.messages import (
     MemoryPlace,
     Ok,
@@ -171,29 +171,6 @@ def _is_lost(error: Exception, *, is_local: bool = True) -> bool:
         is_broken = is_local and error.errno == errno.EIO
         return is_broken or answer_of(error) is Answer.GONE
     return True
-
-
-@dataclass(frozen=True)
-class BlockAccess:
-    """What a batch task needs besides the block's metadata; travels in the task's closure.
-
-    Attributes:
-        servers: Addresses of block servers by host, as they were when the batch was made.
-        link: What opens connections to them, and to the tracker: it knows where a block server is
-            by now.
-        fetch_timeout_s: Bound of one fetch from another host, all its tries together.
-        encryption: The key that the blocks' logs are encrypted with; None: they are in clear.
-        skip_after: After that many tries of its task a block that is nowhere is left out of the
-            batch; None: never, the batch fails.
-        wait_s: How long each try of a task waits for a host that has a block and is away.
-    """
-
-    servers: dict[str, tuple[str, int]] = field(default_factory=dict)
-    link: ApplicationLink = field(default_factory=ApplicationLink)
-    fetch_timeout_s: float = 30.0
-    encryption: EncryptionKey | None = None
-    skip_after: int | None = None
-    wait_s: float = 0.0
 
 
 @dataclass(frozen=True)

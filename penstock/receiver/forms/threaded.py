@@ -12,8 +12,8 @@ from pyspark import StorageLevel
 
 from penstock.errors import PenstockError
 from penstock.receiver.base import Receiver, ReceiverContext
+from penstock.receiver.door import RunningCall
 from penstock.receiver.exit_report import described
-from penstock.receiver.threads.source_loop import RunningSource
 from penstock.receiver.user_calls import UserCall
 
 TELL_S = 5.0
@@ -47,7 +47,7 @@ class ThreadedReceiver(Receiver):
         self._begin_start()
 
     def _begin_start(self) -> None:
-        self._call: UserCall | RunningSource | None = None
+        self._call: RunningCall | None = None
         self._stopped = threading.Event()
         self._interrupting: Callable[[], object] | None = None
 

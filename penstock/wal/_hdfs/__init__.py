@@ -25,8 +25,8 @@ The client has threads of its own, which a fork does not copy: each process has 
 (`hdfs_file_system`), made at the first use.
 
 ==============  =================================================================================
-`filesystem`    `HdfsFileSystem`, and the owner of a log on it
-`files`         its open files: being written, being read
+`filesystem`    `HdfsFileSystem`, its open files, and the owner of a log on it
+`limits`        how long DataNodes may take for a write, and whether new files begin with all copies
 `client`        what the client leaves to its users: errors, Hadoop's configuration
 ==============  =================================================================================
 """

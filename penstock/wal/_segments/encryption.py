@@ -43,7 +43,9 @@ from penstock.wal._segments.layout import (
     FLAG_ENCRYPTED,
     KEY_SALT_SIZE,
     RECORD_HEADER_SIZE,
+    AppendUnit,
     RecordPlace,
+    UnitRecord,
     pack_bound,
     pack_header,
     round_up,
@@ -52,8 +54,6 @@ from penstock.wal._segments.layout import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from typing_extensions import Buffer
-
-    from penstock.wal._segments.writer import AppendUnit, UnitRecord
 
 KEY_VARIABLE = "PENSTOCK_ENCRYPTION_KEY"
 KEY_COMMAND_VARIABLE = "PENSTOCK_ENCRYPTION_KEY_COMMAND"

@@ -30,8 +30,10 @@ count u64, first sequence u64, committed u64, log id, segment number u64, reserv
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -39,7 +41,7 @@ from penstock.runtime.checksum import crc32c
 from penstock.wal._errors import CorruptRecordError, EncryptionMismatchError
 
 if TYPE_CHECKING:
-    from penstock.wal._segments.encryption import LogCipher
+    from typing_extensions import Buffer
 
 FORMAT_VERSION = 2
 RECORD_HEADER_SIZE = 64
@@ -82,6 +84,48 @@ class RecordPlace(msgspec.Struct, frozen=True, gc=False):
     offset: int
     length: int
     sequence: int
+
+
+@dataclass(frozen=True)
+class UnitRecord:
+    """One record of an append, before it has a place.
+
+    Attributes:
+        kind: Its kind.
+        buffers: Its payload; nothing when it is in a slot.
+        length: Bytes of the payload in the segment, so with the tag when it will be encrypted.
+        crc: The CRC-32C of the payload in clear; 0 when that is not needed.
+    """
+
+    kind: int
+    buffers: tuple[Buffer, ...]
+    length: int
+    crc: int
+
+
+@dataclass(eq=False)
+class AppendUnit:
+    """What one call appends: written in one segment, committed or failed as a whole.
+
+    Attributes:
+        records: Its records in order.
+        size: Bytes it takes in the segment.
+        slot: The slot it is in, for an append without a copy.
+        places: Filled in when it is written.
+        error: Filled in when it failed.
+        taken: A thread writes it, or has. Guarded by the writer's lock, as is:
+        done: True when it was acknowledged or has failed.
+        thread: Whose it is.
+    """
+
+    records: Sequence[UnitRecord]
+    size: int
+    slot: memoryview | None = None
+    places: list[RecordPlace] = field(default_factory=list)
+    error: BaseException | None = None
+    taken: bool = False
+    done: bool = False
+    thread: int = field(default_factory=threading.get_ident)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -208,12 +252,18 @@ def stamp_record(slot: memoryview, kind: int, payload_length: int, sequence: int
     )
 
 
+class _Cipher(Protocol):
+    """What of a `LogCipher` reading needs."""
+
+    def open(self, header: memoryview, payload: memoryview) -> memoryview: ...
+
+
 def parse_record(
     buffer: memoryview,
     *,
     expected_sequence: int | None = None,
     verify: bool = True,
-    cipher: LogCipher | None = None,
+    cipher: _Cipher | None = None,
     checksum: int | None = None,
 ) -> memoryview:
     """Return the payload of the record that is at the beginning of `buffer`.

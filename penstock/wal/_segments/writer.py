@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.runtime.checksum import crc32c
@@ -27,6 +27,7 @@ from penstock.wal._segments.layout import (
     KIND_END,
     RECORD_HEADER_SIZE,
     TRAILER_SIZE,
+    AppendUnit,
     RecordPlace,
     SegmentHeader,
     Trailer,
@@ -49,48 +50,6 @@ _SMALLEST_SEGMENT = 1 << 20
 _SLOW_SYNC_S = 1.0
 _CLOSE_TIMEOUT_S = 120.0
 _ZEROS = bytes(_PAGE)
-
-
-@dataclass(frozen=True)
-class UnitRecord:
-    """One record of an append, before it has a place.
-
-    Attributes:
-        kind: Its kind.
-        buffers: Its payload; nothing when it is in a slot.
-        length: Bytes of the payload in the segment, so with the tag when it will be encrypted.
-        crc: The CRC-32C of the payload in clear; 0 when that is not needed.
-    """
-
-    kind: int
-    buffers: tuple[Buffer, ...]
-    length: int
-    crc: int
-
-
-@dataclass(eq=False)
-class AppendUnit:
-    """What one call appends: written in one segment, committed or failed as a whole.
-
-    Attributes:
-        records: Its records in order.
-        size: Bytes it takes in the segment.
-        slot: The slot it is in, for an append without a copy.
-        places: Filled in when it is written.
-        error: Filled in when it failed.
-        taken: A thread writes it, or has. Guarded by the writer's lock, as is:
-        done: True when it was acknowledged or has failed.
-        thread: Whose it is.
-    """
-
-    records: Sequence[UnitRecord]
-    size: int
-    slot: memoryview | None = None
-    places: list[RecordPlace] = field(default_factory=list)
-    error: BaseException | None = None
-    taken: bool = False
-    done: bool = False
-    thread: int = field(default_factory=threading.get_ident)
 
 
 @dataclass(frozen=True)
