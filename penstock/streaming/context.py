@@ -59,7 +59,6 @@ from penstock.streaming.dstream.graph import DStreamGraph
 from penstock.streaming.dstream.inputs.input_operations import InputOperations, RateOperations
 from penstock.streaming.dstream.inputs.input_streams import QueueInputDStream, ReceiverInputDStream
 from penstock.streaming.dstream.inputs.receiver_dstream import ReceiverDStream, SplitDStream
-from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.stream_handle import node_of
 from penstock.streaming.durations import to_milliseconds
@@ -382,7 +381,7 @@ class StreamingContext(InputOperations, RateOperations, RunOperations):
         kind = adapted._receiver_type()
         numbers = numbers_of_receivers(adapted, numReceivers, maxReceivers)
         if name is not None:
-            check_new_name(self._graph, name, "stream")
+            self._graph.check_new_name(name, "stream")
         check_picklable(adapted, kind, len(self._graph.inputs))
         if numbers is None:
             stream = self._received(ReceiverInputDStream(self._graph, adapted, kind))

@@ -7,7 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from pyspark import SparkConf, SparkContext
@@ -39,7 +39,6 @@ from penstock.streaming.dstream.states.rdd_files import SparkRDDFiles
 from penstock.wal import STORAGE_VARIABLES, EncryptionKey, given_storage, is_storage_setting
 
 if TYPE_CHECKING:
-    from penstock.streaming.context import StreamingContext
     from penstock.tracker import ReceivedBlockTracker
 
 _log = logging.getLogger("penstock.streaming.checkpoint")
@@ -222,9 +221,20 @@ def saved_conf(spark_context: SparkContext) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def recover_context(
-    contexts: type[StreamingContext], directory: str, clock: Clock | None = None
-) -> StreamingContext | None:
+class _Context(Protocol):
+    """What of a `StreamingContext` its recovery uses."""
+
+    def __init__(
+        self, sparkContext: SparkContext, batchDuration: float, *, clock: Clock | None = None
+    ) -> None: ...
+    def checkpoint(self, directory: str | None) -> None: ...
+    def _take_over(self, graph: DStreamGraph, progress: Progress) -> None: ...
+
+
+C = TypeVar("C", bound=_Context)
+
+
+def recover_context(contexts: type[C], directory: str, clock: Clock | None = None) -> C | None:
     """Return the context that the checkpoint in a folder describes, not started.
 
     The active SparkContext is used; if there is none, one is made as it was.

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from py4j.java_gateway import JavaClass, JavaObject, JavaPackage, JVMView
@@ -23,9 +23,6 @@ from pyspark import RDD, Accumulator, Broadcast, SparkContext
 from pyspark import cloudpickle as _untyped_cloudpickle
 
 from penstock.wal import EncryptionKey
-
-if TYPE_CHECKING:
-    from penstock.streaming.context import StreamingContext
 
 # It comes without types.
 _cloudpickle: Any = _untyped_cloudpickle
@@ -64,7 +61,7 @@ def dump(thing: Any) -> bytes:
 def load(
     data: bytes,
     spark_context: SparkContext,
-    streaming_context: StreamingContext,
+    streaming_context: object,
     encryption: EncryptionKey | None = None,
 ) -> Any:
     """Unpickle; contexts in it, and the key, become these.
@@ -128,7 +125,7 @@ _local = threading.local()
 @contextmanager
 def _restoring(
     spark_context: SparkContext,
-    streaming_context: StreamingContext,
+    streaming_context: object,
     encryption: EncryptionKey | None,
 ) -> Iterator[None]:
     _local.contexts = (spark_context, streaming_context, encryption)
@@ -138,7 +135,7 @@ def _restoring(
         _local.contexts = None
 
 
-_Contexts = tuple[SparkContext, "StreamingContext", EncryptionKey | None]
+_Contexts = tuple[SparkContext, object, EncryptionKey | None]
 
 
 def _contexts() -> _Contexts:
@@ -152,7 +149,7 @@ def _spark_context() -> SparkContext:
     return _contexts()[0]
 
 
-def _streaming_context() -> StreamingContext:
+def _streaming_context() -> object:
     return _contexts()[1]
 
 

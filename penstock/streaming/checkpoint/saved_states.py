@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from pyspark import RDD
 
-    from penstock.streaming.context import StreamingContext
     from penstock.streaming.dstream.graph import DStreamGraph
     from penstock.streaming.dstream.states.stateful import StatefulDStream
     from penstock.wal import EncryptionKey
@@ -102,7 +101,7 @@ class SavedStates:
 
 
 def take_up_states(
-    context: StreamingContext,
+    context: object,
     graph: DStreamGraph,
     before: CheckpointHeader,
     folder: str,
@@ -113,7 +112,7 @@ def take_up_states(
     """Let a program go on with the states of another version of it.
 
     Args:
-        context: The program's context.
+        context: The program's context, for functions that refer to it.
         graph: Its graph.
         before: The last checkpoint of the other version.
         folder: The checkpoint directory.
@@ -243,7 +242,7 @@ def _check_ended(
 def _read(
     state: SavedState,
     graph: DStreamGraph,
-    context: StreamingContext,
+    context: object,
     encryption: EncryptionKey | None,
 ) -> RDD[Any]:
     from penstock.streaming.dstream.states.stateful import entries_of

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD
 
+from penstock._arguments import check_stored_name
 from penstock.errors import IllegalStateError, StreamGraphError
 from penstock.runtime.clock import Clock, SystemClock
 from penstock.streaming.dstream.states.state_saver import StateSaver
@@ -127,6 +128,18 @@ class DStreamGraph:
         """Raise `IllegalStateError` with `message` when the context was started already."""
         if self._closed is not None:
             raise IllegalStateError(message)
+
+    def check_new_name(self, name: object, what: str) -> None:
+        """Check that a stream or state can be given a name.
+
+        Raises:
+            IllegalStateError: The context was started already.
+            TypeError, ValueError: See `check_stored_name`.
+        """
+        self.check_not_started(
+            "Cannot change the name of a DStream after streaming context has started"
+        )
+        check_stored_name(name, what)
 
     def remember(self, duration_ms: int) -> None:
         """Set how long every stream remembers its RDDs at least; once only."""

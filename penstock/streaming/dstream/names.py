@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from penstock._arguments import check_stored_name
 from penstock.errors import StreamGraphError
-
-if TYPE_CHECKING:
-    from penstock.streaming.dstream.graph import DStreamGraph
 
 
 class _Nameable(Protocol):
@@ -21,19 +17,6 @@ class _Nameable(Protocol):
 
 
 N = TypeVar("N", bound=_Nameable)
-
-
-def check_new_name(graph: DStreamGraph, name: object, what: str) -> None:
-    """Check that a stream or state can be given a name.
-
-    Raises:
-        IllegalStateError: The context was started already.
-        TypeError, ValueError: See `check_stored_name`.
-    """
-    graph.check_not_started(
-        "Cannot change the name of a DStream after streaming context has started"
-    )
-    check_stored_name(name, what)
 
 
 def by_name(nodes: Iterable[tuple[str, N]], what: str) -> dict[str, N]:

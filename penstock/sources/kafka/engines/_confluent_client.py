@@ -21,7 +21,7 @@ from penstock.sources.kafka.engines.interface import (
 from penstock.sources.kafka.records import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.sources.kafka.params import KafkaParams
+    from penstock.sources.kafka.engines.interface import ClientParams
 
 _DEFAULTS = {
     # Its default lets a client stay away for ten seconds after a broker is back.
@@ -181,7 +181,7 @@ class Refusals:
         told: What the client said last of any error, or "".
     """
 
-    def __init__(self, params: KafkaParams) -> None:
+    def __init__(self, params: ClientParams) -> None:
         self.told = ""
         self._params = params
         self._last: Any = None
@@ -226,16 +226,16 @@ def masked(error: KafkaException, values: Mapping[str, Any]) -> str:
     return f"confluent-kafka refuses a setting: {told}"
 
 
-def settings(params: KafkaParams, own: Mapping[str, Any]) -> dict[str, Any]:
+def settings(params: ClientParams, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"bootstrap.servers": params.servers, **plain(params.values), **own}
 
 
-def shared_settings(params: KafkaParams) -> dict[str, Any]:
+def shared_settings(params: ClientParams) -> dict[str, Any]:
     """Return those that a client takes that neither reads nor writes records."""
     return {name: value for name, value in settings(params, {}).items() if name.startswith(_SHARED)}
 
 
-def consumer(params: KafkaParams, own: Mapping[str, Any]) -> Any:
+def consumer(params: ClientParams, own: Mapping[str, Any]) -> Any:
     """Return a consumer that commits nothing by itself.
 
     Raises:

@@ -24,7 +24,7 @@ from penstock.sources.kafka.engines.interface import (
 )
 
 if TYPE_CHECKING:
-    from penstock.sources.kafka.params import KafkaParams
+    from penstock.sources.kafka.engines.interface import ClientParams
 
 _ADMIN_REQUEST_MS = 5000
 _DEFAULTS = {
@@ -192,7 +192,7 @@ def translated_errors() -> Iterator[None]:
         raise ClientError(_told(error)) from error
 
 
-def consumer(params: KafkaParams, **settings: Any) -> Any:
+def consumer(params: ClientParams, **settings: Any) -> Any:
     """Return a consumer that commits nothing and resets nothing by itself."""
     fixed = {"enable_auto_commit": False, "auto_offset_reset": "none", "group_id": None}
     given = {"bootstrap_servers": params.servers, **params.values, **fixed, **settings}
@@ -201,7 +201,7 @@ def consumer(params: KafkaParams, **settings: Any) -> Any:
         return kafka.KafkaConsumer(**{**defaults, "kafka_client": make, **given})
 
 
-def admin(params: KafkaParams, **settings: Any) -> Any:
+def admin(params: ClientParams, **settings: Any) -> Any:
     """Return a client for metadata, with the settings that it knows."""
     kind = kafka.KafkaAdminClient
     given = {"bootstrap_servers": params.servers, **params.values}

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.sources.kafka._ledger import OffsetLedger
-    from penstock.sources.kafka.params import KafkaParams
+    from penstock.sources.kafka.engines.interface import ClientParams
 
 # What kafka-python and Kafka itself call the same things.
 _OTHER_NAMES = {
@@ -87,7 +87,7 @@ _topic_of: Callable[[Any], str] = Message.topic
 
 
 class _RangeConsumer(RangeConsumer):
-    def __init__(self, params: KafkaParams, partition: TopicPartition) -> None:
+    def __init__(self, params: ClientParams, partition: TopicPartition) -> None:
         # Only partitions that are assigned are read: the group is never joined.
         self._client = consumer(
             params,
@@ -137,7 +137,7 @@ class _Driver(DriverConnection):
     """An administrator of the cluster, and for committed offsets a consumer that joins no group."""
 
     def __init__(
-        self, params: KafkaParams, timeout_s: float, is_closed: Callable[[], bool]
+        self, params: ClientParams, timeout_s: float, is_closed: Callable[[], bool]
     ) -> None:
         self._params = params
         self._refusals = Refusals(params)
@@ -266,7 +266,7 @@ class _Member(GroupMember):
 
     def __init__(
         self,
-        params: KafkaParams,
+        params: ClientParams,
         topics: Sequence[str],
         instance: str,
         offsets: OffsetLedger,
@@ -498,18 +498,18 @@ class Confluent(Engine):
             raise ValueError("confluent-kafka refuses the type of a setting") from error
 
     def range_consumer(
-        self, params: KafkaParams, partition: TopicPartition, timeout_s: float
+        self, params: ClientParams, partition: TopicPartition, timeout_s: float
     ) -> RangeConsumer:
         return _RangeConsumer(params, partition)
 
     def driver_connection(
-        self, params: KafkaParams, timeout_s: float, on_close: Callable[[], bool]
+        self, params: ClientParams, timeout_s: float, on_close: Callable[[], bool]
     ) -> DriverConnection:
         return _Driver(params, timeout_s, on_close)
 
     def member(
         self,
-        params: KafkaParams,
+        params: ClientParams,
         topics: Sequence[str],
         instance: str,
         offsets: OffsetLedger,

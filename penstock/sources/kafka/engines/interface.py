@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.sources.kafka.records import KafkaRecord, TopicPartition
 
@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.sources.kafka._ledger import OffsetLedger
-    from penstock.sources.kafka.params import KafkaParams
+
+
+class ClientParams(Protocol):
+    """What a client is set up with; explained in `penstock.sources.kafka.params.KafkaParams`."""
+
+    servers: str
+    group_id: str | None
+    start: str
+    values: dict[str, Any]
 
 
 class ClientError(Exception):
@@ -281,7 +289,7 @@ class Engine(ABC):
 
     @abstractmethod
     def range_consumer(
-        self, params: KafkaParams, partition: TopicPartition, timeout_s: float
+        self, params: ClientParams, partition: TopicPartition, timeout_s: float
     ) -> RangeConsumer:
         """Return a consumer of one partition, which stands nowhere yet.
 
@@ -292,7 +300,7 @@ class Engine(ABC):
 
     @abstractmethod
     def driver_connection(
-        self, params: KafkaParams, timeout_s: float, on_close: Callable[[], bool]
+        self, params: ClientParams, timeout_s: float, on_close: Callable[[], bool]
     ) -> DriverConnection:
         """Return the driver's connection.
 
@@ -304,7 +312,7 @@ class Engine(ABC):
     @abstractmethod
     def member(
         self,
-        params: KafkaParams,
+        params: ClientParams,
         topics: Sequence[str],
         instance: str,
         offsets: OffsetLedger,

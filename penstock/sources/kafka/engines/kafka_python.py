@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.sources.kafka._ledger import OffsetLedger
-    from penstock.sources.kafka.params import KafkaParams
+    from penstock.sources.kafka.engines.interface import ClientParams
 
 _POSITION_MS = 50
 _ASK_MS = 5000
@@ -117,7 +117,7 @@ class _RangeConsumer(RangeConsumer):
 
 
 class _DriverConnection(DriverConnection):
-    def __init__(self, params: KafkaParams, timeout_s: float) -> None:
+    def __init__(self, params: ClientParams, timeout_s: float) -> None:
         bootstrap_ms = max(1, round(timeout_s * 1000))
         with translated_errors():
             self._admin = admin(params, bootstrap_timeout_ms=bootstrap_ms)
@@ -339,7 +339,7 @@ class KafkaPython(Engine):
         pass  # It looks at values when it connects.
 
     def range_consumer(
-        self, params: KafkaParams, partition: TopicPartition, timeout_s: float
+        self, params: ClientParams, partition: TopicPartition, timeout_s: float
     ) -> RangeConsumer:
         with translated_errors():
             client = consumer(params, bootstrap_timeout_ms=max(1, round(timeout_s * 1000)))
@@ -347,13 +347,13 @@ class KafkaPython(Engine):
         return _RangeConsumer(client, partition)
 
     def driver_connection(
-        self, params: KafkaParams, timeout_s: float, on_close: Callable[[], bool]
+        self, params: ClientParams, timeout_s: float, on_close: Callable[[], bool]
     ) -> DriverConnection:
         return _DriverConnection(params, timeout_s)
 
     def member(
         self,
-        params: KafkaParams,
+        params: ClientParams,
         topics: Sequence[str],
         instance: str,
         offsets: OffsetLedger,

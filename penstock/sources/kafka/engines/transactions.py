@@ -33,7 +33,7 @@ from penstock.sources.kafka.errors import (
 )
 
 if TYPE_CHECKING:
-    from penstock.sources.kafka.params import KafkaParams
+    from penstock.sources.kafka.engines.interface import ClientParams
 
 ProducedRecord = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 """A key, a value and headers."""
@@ -98,7 +98,7 @@ _COORDINATOR = f"the coordinator of transactions; look at the topic __transactio
 _GROUPS = f"the coordinator of the group; look at the topic __consumer_offsets, {_LOOK}"
 
 
-def check_settings(params: KafkaParams) -> None:
+def check_settings(params: ClientParams) -> None:
     """Refuse settings that a producer would refuse later.
 
     Raises:
@@ -114,7 +114,7 @@ def check_settings(params: KafkaParams) -> None:
         raise ValueError(masked(error, params.values)) from None
 
 
-def _producer(params: KafkaParams, name: str, own: dict[str, Any]) -> Any:
+def _producer(params: ClientParams, name: str, own: dict[str, Any]) -> Any:
     fixed = {
         "transactional.id": name,
         "enable.idempotence": True,
@@ -146,7 +146,7 @@ class Transactions:
         name: The transactional id, and the group's.
     """
 
-    def __init__(self, params: KafkaParams, topic: str, name: str) -> None:
+    def __init__(self, params: ClientParams, topic: str, name: str) -> None:
         self._params = params
         self._topic = topic
         self._name = name

@@ -12,7 +12,6 @@ from pyspark import RDD
 from penstock.errors import IllegalStateError
 from penstock.listeners.input_info import BatchInput
 from penstock.rates.memory import RateMemory
-from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.kernels.deferred import no_partitions
 
@@ -202,7 +201,7 @@ class ReceiverInputDStream(InputDStream):
             IllegalStateError: The context was started already.
             ValueError: It is empty.
         """
-        check_new_name(self.graph, name, "stream")
+        self.graph.check_new_name(name, "stream")
         self.name = name
         self.is_named = True
 

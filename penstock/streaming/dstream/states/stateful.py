@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import RDD
 
-from penstock.streaming.dstream.names import check_new_name
 from penstock.streaming.dstream.node import DStreamNode
 from penstock.streaming.dstream.states.rdd_files import RDDFile, save_copy
 
@@ -51,7 +50,7 @@ class StatefulDStream(DStreamNode):
             IllegalStateError: The context was started already.
             ValueError: It is empty.
         """
-        check_new_name(self.graph, name, "state")
+        self.graph.check_new_name(name, "state")
         self.state_name = name
         self.is_named = True
 
