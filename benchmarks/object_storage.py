@@ -40,7 +40,8 @@ from benchmarks.programs import recovery
 from penstock.blockstore import BlockAccess, BlockKind, BlockStore, read_block
 from penstock.blockstore.process_log import ProcessLogs
 from penstock.blockstore.store import BlockStoreOptions
-from penstock.receiver.blocks.block_generator import BlockGenerator, BlockGeneratorOptions
+from penstock.receiver.blocks.block_generator import BlockGenerator
+from penstock.receiver.blocks.options import BlockGeneratorOptions
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.tracker.ledger.received_block_tracker import ReceivedBlockTracker
 from penstock.wal import LogWriter, locate
@@ -223,11 +224,10 @@ def _acknowledged(bench: Bench, interval_s: float) -> tuple[list[float], list[fl
 
         newest_s = 0.0
         generator = BlockGenerator(
-            first_block_number=1,
             block_store=store,
             report=report,
             limiter=RateLimiter(),
-            options=BlockGeneratorOptions(block_interval_s=interval_s),
+            options=BlockGeneratorOptions(first_block_number=1, block_interval_s=interval_s),
             on_error=lambda text, error: print(text, error),
         )
         generator.start()

@@ -68,7 +68,6 @@ class Stored:
             ),
         )
         self.generator = BlockGenerator(
-            first_block_number=0,
             block_store=self.block_store,
             report=self.report,
             limiter=limiter,

@@ -46,12 +46,11 @@ from penstock.receiver.attempts.task import run_receiver
 from penstock.receiver.base import Receiver, ReceiverContext
 from penstock.receiver.blocks.block_generator import (
     BlockGenerator,
-    BlockGeneratorOptions,
     RecordTooLargeError,
 )
 from penstock.receiver.blocks.bulk import WithLetters
 from penstock.receiver.blocks.framing import Framing
-from penstock.receiver.blocks.intake import WhenFull
+from penstock.receiver.blocks.options import BlockGeneratorOptions, WhenFull
 from penstock.receiver.door import ReceiverStoppedError
 from penstock.receiver.exit_report import ExitKind, ReceiverFailedError
 from penstock.receiver.forms.short_forms import (

@@ -10,7 +10,6 @@ from penstock.files.addresses import is_shared
 from penstock.runtime.rate_limited_log import RateLimitedLog
 from penstock.tracker.errors import LedgerError, LedgerLostError
 from penstock.tracker.hosts.block_deletion import DiskRoom
-from penstock.tracker.hosts.replica_hosts import ReplicaHosts
 from penstock.tracker.hosts.rereplication import LOOK_S, Rereplication
 from penstock.tracker.ledger.received_block_tracker import AttemptRegistration, ReceivedBlockTracker
 from penstock.tracker.receivers.receiver_tracking_info import Listeners, ReceiverState
@@ -90,7 +89,6 @@ class Control:
         self,
         ledger: ReceivedBlockTracker,
         receivers: Receivers,
-        replica_hosts: ReplicaHosts,
         listeners: Listeners,
         *,
         is_started: Callable[[], bool],
@@ -105,21 +103,20 @@ class Control:
         Args:
             ledger: The ledger.
             receivers: The table of receivers.
-            replica_hosts: The block servers, of which it names those for second copies.
             listeners: Are notified of receivers.
             is_started: Whether the tracker runs and does not stop yet.
             later: Runs something on the control thread after some seconds.
             disk_room: Is notified of logs that run short of room.
             on_letters_sent: Is notified what became of letters that a receiver was to store again.
             slots: The slots that receivers share.
-            rereplication: Has copies that were lost made again.
+            rereplication: Has copies that were lost made again, on hosts that it names.
         """
         self._rereplication = rereplication
         self._ledger = ledger
         self._receivers = receivers
-        self._block_servers = replica_hosts.servers
+        self._replica_hosts = rereplication.replica_hosts
+        self._block_servers = self._replica_hosts.servers
         self._listeners = listeners
-        self._replica_hosts = replica_hosts
         self._is_started = is_started
         self._later = later
         self._disk_room = disk_room

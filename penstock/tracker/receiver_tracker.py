@@ -446,7 +446,6 @@ class ReceiverTracker:
         endpoint.handler = self._control = Control(
             self.ledger,
             self._receivers,
-            self._replica_hosts,
             self._listeners,
             is_started=self._is_started,
             later=endpoint.later,
@@ -648,8 +647,10 @@ class ReceiverTracker:
         places = ReceiverSchedulingPolicy().schedule_receivers(wishes, executors)
         self._slot_places = {stream: places[stream] for stream in wishes if stream in slots}
         self._starts = starts = ReceiverStarts(
-            {stream: partial(self._launch, stream) for stream in self._receiver_objects},
-            places,
+            {
+                stream: (partial(self._launch, stream), places.get(stream))
+                for stream in self._receiver_objects
+            },
             self.tasks,
             cluster=self._cluster,
             ledger=self.ledger,

@@ -31,12 +31,12 @@ from penstock.receiver import ReceiverStoppedError, WithLetters
 from penstock.receiver.blocks import block_generator, discards, intake, storing
 from penstock.receiver.blocks.block_generator import (
     BlockGenerator,
-    BlockGeneratorOptions,
     BlockGeneratorState,
     BlockNotStoredError,
     BlocksRefusedError,
     RecordTooLargeError,
 )
+from penstock.receiver.blocks.options import BlockGeneratorOptions
 from penstock.receiver.door import withdraw
 from penstock.receiver.exit_report import described
 from penstock.receiver.rate_limiter import RateLimiter
@@ -118,11 +118,11 @@ class Bench:
         )
         self.limiter = limiter or RateLimiter()
         self.generator = BlockGenerator(
-            first_block_number=1 << 32,
             block_store=self.store,
             report=self.driver.report,
             limiter=self.limiter,
             options=BlockGeneratorOptions(
+                first_block_number=1 << 32,
                 block_interval_s=interval_s,
                 queue_size=queue_size,
                 schema=schema,

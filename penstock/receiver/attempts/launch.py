@@ -17,8 +17,9 @@ from penstock.blockstore.store import BlockStoreOptions
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter, folder_beside
 from penstock.receiver.attempts.rate_status import REPORT_INTERVAL_S
 from penstock.receiver.base import Receiver
-from penstock.receiver.blocks.block_generator import BlockGenerator, BlockGeneratorOptions
-from penstock.receiver.blocks.intake import WhenFull, dropping_refused
+from penstock.receiver.blocks.block_generator import BlockGenerator
+from penstock.receiver.blocks.intake import dropping_refused
+from penstock.receiver.blocks.options import BlockGeneratorOptions, WhenFull
 from penstock.receiver.blocks.spill import Spill
 from penstock.receiver.rate_limiter import RateLimiter
 from penstock.receiver.shared_rate import SharedRate, SharedRateLimiter, SharedRatePlace
@@ -269,11 +270,11 @@ class ReceiverLaunch:
             folder = self.logs.folder_of_host
             spill = Spill(folder, settings.spill_bytes, self.logs.encryption, on_error)
         return BlockGenerator(
-            first_block_number=first_block_number,
             block_store=storage,
             report=report,
             limiter=self._limiter(on_error),
             options=BlockGeneratorOptions(
+                first_block_number=first_block_number,
                 block_interval_s=settings.block_interval_ms / 1000,
                 queue_size=settings.block_queue_size,
                 schema=receiver.schema,

@@ -27,6 +27,7 @@ Map
 file                holds
 ==================  ==============================================================================
 `block_generator`   records to blocks: its life and its clock
+`options`           how blocks are made
 `storing`           `store`, its bulk path, and `storeFrom`
 `intake`            records that wait where `store` is not to wait; which are dropped
 `spill`             records that wait on the disk

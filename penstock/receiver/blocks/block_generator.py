@@ -66,14 +66,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.dead_letters import BudgetMeter, DeadLetterWriter
 from penstock.errors import IllegalStateError
 from penstock.receiver.blocks.assembler import BlockAssembler, RecordTooLargeError
 from penstock.receiver.blocks.discards import Discards
-from penstock.receiver.blocks.intake import Intake, IntakeStoring, WhenFull
+from penstock.receiver.blocks.intake import Intake, IntakeStoring
+from penstock.receiver.blocks.options import BlockGeneratorOptions, WhenFull
 from penstock.receiver.blocks.pipeline import (
     IDLE_S,
     BlockNotStoredError,
@@ -92,12 +91,10 @@ from penstock.receiver.validation import Validation
 from penstock.runtime.backoff import Backoff
 from penstock.runtime.clock import Clock, SystemClock
 from penstock.runtime.threads import OwnedThread
-from penstock.settings.values import RecordBudget
 from penstock.wire.messages import LogReading, PipeReading, ReceivedBlockInfo
 
 __all__ = [
     "BlockGenerator",
-    "BlockGeneratorOptions",
     "BlockGeneratorState",
     "BlockGeneratorStatistics",
     "BlockNotStoredError",
@@ -193,49 +190,10 @@ class RateUsage:
     dropped: int = 0
 
 
-@dataclass(frozen=True)
-class BlockGeneratorOptions:
-    """How blocks are made.
-
-    Attributes:
-        block_interval_s: Seconds after which the open block is sealed.
-        queue_size: Sealed blocks that may wait for the log, and again for the tracker.
-        schema: Arrow schema of the records, or None.
-        position_bytes: How large a position may be.
-        splits: Those whose places positions are; None: they are not of splits.
-        report_bytes: How large the blocks' metadata of one report to the tracker may be.
-        validate: Says which records are discarded, see `Receiver.validate`; None: none.
-        dead_letter_budget: How much may be discarded until `on_error` gets a
-            `DeadLetterBudgetError`, or None.
-        pauses_over_budget: Whether that error is to pause the stream; else it ends the receiver.
-        trace_every: One block in this many is traced; 0: none.
-        when_full: What becomes of records that come faster than they pass.
-        waiting_bytes: How many bytes of them may wait, unless it is `store` that waits.
-        seals_early: Whether the open block is sealed as soon as those before it are reported.
-        one_thread: Whether one thread does all for the blocks; not with `seals_early`.
-    """
-
-    block_interval_s: float = 0.2
-    queue_size: int = 10
-    schema: pa.Schema | None = None
-    validate: Callable[[Any], Any] | None = None
-    position_bytes: int = 64 << 10
-    splits: frozenset[str] | None = None
-    report_bytes: int = 1 << 20
-    dead_letter_budget: RecordBudget | None = None
-    pauses_over_budget: bool = False
-    trace_every: int = 0
-    when_full: WhenFull = WhenFull.BLOCK
-    waiting_bytes: int = 8 << 20
-    seals_early: bool = False
-    one_thread: bool = False
-
-
 class BlockGenerator:
     """Makes blocks of one receiver attempt. Made and stopped by its supervisor.
 
     Args:
-        first_block_number: Block ids count up from here.
         block_store: Where blocks are built and kept.
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
             `BlocksRefusedError` when asking again cannot help.
@@ -256,7 +214,6 @@ class BlockGenerator:
     def __init__(
         self,
         *,
-        first_block_number: int,
         block_store: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
         limiter: RateLimiter,
@@ -290,16 +247,14 @@ class BlockGenerator:
         self._stopping = threading.Event()
         self._seal_now = threading.Event()
         self._is_seal_wanted = options.seals_early
-        numbers = itertools.count(first_block_number)
+        numbers = itertools.count(options.first_block_number)
         self._pipeline = BlockPipeline(
             block_store,
             report,
-            options.queue_size,
+            options,
             on_error,
-            options.report_bytes,
             self._clock.monotonic_s,
             letters,
-            options.trace_every,
             self._seal_if_wanted,
             show,
             self._wake if options.one_thread else None,

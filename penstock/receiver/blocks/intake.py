@@ -28,7 +28,6 @@ At a stop what waits passes the gate within the time that there is; what is left
 
 from __future__ import annotations
 
-import enum
 import pickle
 import threading
 import time
@@ -54,6 +53,7 @@ from penstock.receiver.blocks.bulk import (
     WithLetters,
     reader_of,
 )
+from penstock.receiver.blocks.options import WhenFull
 from penstock.receiver.blocks.spill import Spill
 from penstock.receiver.blocks.storing import MAY_PASS, Letter, Storing
 from penstock.receiver.door import ReceiverStoppedError, StoreDoor, acknowledge_nothing
@@ -83,25 +83,6 @@ _WAITS = (
     "stores many records by a call that returns when they are durable: store them one by one, or "
     "yield them"
 )
-
-
-class WhenFull(enum.Enum):
-    """What becomes of records that come faster than they pass. Names are read in any case."""
-
-    BLOCK = "block"
-    DROP_NEW = "dropNew"
-    DROP_OLD = "dropOld"
-    SPILL = "spill"
-
-    @classmethod
-    def _missing_(cls, value: object) -> WhenFull | None:
-        known = {policy.value.lower(): policy for policy in cls}
-        return known.get(value.strip().lower()) if isinstance(value, str) else None
-
-    @property
-    def drops(self) -> bool:
-        """Whether records may be lost by it."""
-        return self in (WhenFull.DROP_NEW, WhenFull.DROP_OLD)
 
 
 def dropping_refused(policy: WhenFull, why: str, receiver: str = "this receiver") -> SettingError:

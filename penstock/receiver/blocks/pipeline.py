@@ -31,6 +31,7 @@ import msgspec
 from penstock.blockstore import BlockStore, SealedBlock
 from penstock.dead_letters import DeadLetterWriter
 from penstock.errors import IllegalStateError, PenstockError, SettingError
+from penstock.receiver.blocks.options import BlockGeneratorOptions
 from penstock.receiver.exit_report import described
 from penstock.runtime.backoff import Backoff
 from penstock.runtime.clock import WaitClock
@@ -94,12 +95,10 @@ class BlockPipeline:
         block_store: Where blocks are kept.
         report: Sends metadata to the tracker; returns when it is in the driver log (I1). Raises
             `BlocksRefusedError` when asking again cannot help.
-        queue_size: Blocks that may wait for the log, and again for the tracker.
+        options: How many blocks may wait, how large a report may be, which blocks are traced.
         on_error: Notified of each failure once per episode.
-        report_bytes: How large the blocks' metadata of one report may be.
         now_s: Monotonic time, the one of `SealedBlock.sealed_at_s`.
         letters: Dead letters, which are logged before a block behind them is reported; or None.
-        trace_every: One block in this many is traced, see `take_traces`; 0: none.
         on_empty: Called when all blocks that came in are reported, by the thread that reports.
         show: Is given each block before the log has it; must not wait. None: no one is to see it.
         wake: Wakes the thread that calls `move`; None: this object has threads of its own.
@@ -121,12 +120,10 @@ class BlockPipeline:
         self,
         block_store: BlockStore,
         report: Callable[[tuple[ReceivedBlockInfo, ...]], None],
-        queue_size: int,
+        options: BlockGeneratorOptions,
         on_error: Callable[[str, BaseException], None],
-        report_bytes: int = 1 << 20,
         now_s: Callable[[], float] = time.monotonic,
         letters: DeadLetterWriter | None = None,
-        trace_every: int = 0,
         on_empty: Callable[[], None] = lambda: None,
         show: Callable[[SealedBlock], None] | None = None,
         wake: Callable[[], None] | None = None,
@@ -144,12 +141,12 @@ class BlockPipeline:
         self.failed: BaseException | None = None
         self._block_store = block_store
         self._report = report
-        self._queue_size = queue_size
+        self._queue_size = options.queue_size
         self._on_error = on_error
-        self._report_bytes = report_bytes
+        self._report_bytes = options.report_bytes
         self._now_s = now_s
         self._letters = letters
-        self._trace_every = trace_every
+        self._trace_every = options.trace_every
         self._on_empty = on_empty
         self._show = show
         self._wake = wake

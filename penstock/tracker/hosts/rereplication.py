@@ -108,7 +108,7 @@ class Rereplication:
         clock: Clock,
     ) -> None:
         self._ledger = ledger
-        self._replica_hosts = replica_hosts
+        self.replica_hosts = replica_hosts
         self._servers = replica_hosts.servers
         self._levels = levels
         self._is_encrypted = is_encrypted
@@ -175,7 +175,7 @@ class Rereplication:
         if now_s >= self._leftovers_s:
             self._leftovers_s = now_s + _LOOK_AGAIN_S
             for host in self._servers.with_leftovers():
-                self._replica_hosts.look(host)
+                self.replica_hosts.look(host)
 
     def _see_hosts(self, now_s: float) -> None:
         served = frozenset(self._servers.served())
@@ -184,11 +184,11 @@ class Rereplication:
             # One of a run before may have none in this one, but executors; one may be back.
             self._look_s = now_s + _LOOK_AGAIN_S
             for host in away:
-                self._replica_hosts.look(host)
+                self.replica_hosts.look(host)
         self._away = {host: self._away.get(host, now_s) for host in away}
         lease_s = self._servers.lease_s
         self._lost = frozenset(host for host, at_s in self._away.items() if now_s - at_s >= lease_s)
-        unfit = self._lost | self._replica_hosts.leaving
+        unfit = self._lost | self.replica_hosts.leaving
         if (served, unfit) != (self._served, self._unfit):
             self._served, self._unfit = served, unfit
             self._look_at_all(now_s)
@@ -302,7 +302,7 @@ class Rereplication:
         while waiting:
             first = waiting.popleft()
             unwanted = (*self._hosts_of(first), *self._unfit, *passed_over)
-            found = self._replica_hosts.find(
+            found = self.replica_hosts.find(
                 FindReplicaHost(first.stream_id, first.attempt, source, unwanted)
             )
             if found.host is None or found.address is None:

@@ -267,6 +267,9 @@ class ReceiverJob:
         return not self._clock.wait(self._stopping, delay_s)
 
 
+MakeLaunch = Callable[[str, Mapping[str, str]], ReceiverLaunch]
+
+
 class ReceiverStarts:
     """Decides over the starts of all receivers; called on their jobs' threads.
 
@@ -275,8 +278,7 @@ class ReceiverStarts:
 
     def __init__(
         self,
-        launches: Mapping[int, Callable[[str, Mapping[str, str]], ReceiverLaunch]],
-        first_places: Mapping[int, tuple[TaskLocation, ...]],
+        launches: Mapping[int, tuple[MakeLaunch, tuple[TaskLocation, ...] | None]],
         tasks: int,
         *,
         cluster: Cluster,
@@ -291,8 +293,7 @@ class ReceiverStarts:
 
         Args:
             launches: By stream, what makes a launch of an attempt, given its name and the hosts
-                of the executors by id.
-            first_places: Where the receivers run at first.
+                of the executors by id, and where the receiver runs at first; None: with others.
             tasks: How many Spark tasks they are.
             cluster: Where they run.
             ledger: The ledger.
@@ -304,7 +305,7 @@ class ReceiverStarts:
         """
         self._splits = splits
         self._sharing = sharing
-        self._launches = launches
+        self._launches = {stream: make for stream, (make, _) in launches.items()}
         self._tasks = tasks
         self._cluster = cluster
         self._ledger = ledger
@@ -314,7 +315,7 @@ class ReceiverStarts:
         self._limited_log = RateLimitedLog(_log)
         self._policy = ReceiverSchedulingPolicy()
         self._lock = threading.Lock()
-        self._first_places = dict(first_places)
+        self._first_places = {stream: at for stream, (_, at) in launches.items() if at is not None}
         self._hopeless = dict.fromkeys(launches, 0)
 
     def next_launch(self, stream_id: int, *, is_placed: bool) -> Launch | None:
