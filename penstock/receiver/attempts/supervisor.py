@@ -35,7 +35,13 @@ from penstock.receiver.blocks.block_generator import (
 )
 from penstock.receiver.blocks.letters_again import LettersInHand, send_again
 from penstock.receiver.blocks.pipeline import CALLBACK_S
-from penstock.receiver.door import EarlierStarts, ReceiverStoppedError, Start, StoreDoor
+from penstock.receiver.door import (
+    AsyncSources,
+    EarlierStarts,
+    ReceiverStoppedError,
+    Start,
+    StoreDoor,
+)
 from penstock.receiver.exit_report import ExitKind, ExitReport, ReceiverFailedError, described
 from penstock.receiver.listening import reachable
 from penstock.receiver.splits import PositionError
@@ -121,7 +127,8 @@ class ReceiverSupervisor:
             on_registered: Called each time when the driver has answered a registration.
         """
         self.stream_id = registration.stream_id
-        self.sources = None if launch.threads is None else launch.threads.sources
+        shared = launch.threads
+        self.sources: AsyncSources | None = None if shared is None else shared.sources
         self._receiver = receiver
         self._host = registration.host
         self._launch = launch
