@@ -147,8 +147,14 @@ def test_receiver_jobs_are_named_and_leave_the_callers_properties_alone(
         with tracker_on(sc, tmp_path, Numbers()) as (_, events):
             events.until("started")
             status = sc.statusTracker()
-            jobs = status.getJobIdsForGroup("receiver-0")
-            (job,) = set(jobs).intersection(status.getActiveJobsIds())
+
+            def active() -> set[int]:
+                jobs = status.getJobIdsForGroup("receiver-0")
+                return set(jobs).intersection(status.getActiveJobsIds())
+
+            # Spark tells of the begin and the end of jobs later, on a busy machine.
+            wait_for(lambda: len(active()) == 1)
+            (job,) = active()
             assert sc.getLocalProperty("penstock.test") == "mine"
             assert sc.getLocalProperty("spark.jobGroup.id") is None
             store = sc._jsc.sc().statusStore().job(job)
