@@ -502,6 +502,25 @@ def test_an_older_attempt_is_fenced_by_a_newer(tmp_path: Path) -> None:
         old.close()
 
 
+def test_what_an_attempt_of_long_ago_reports_is_no_error_of_its_stream(tmp_path: Path) -> None:
+    with running_tracker(tmp_path) as (tracker, cluster, events):
+        old = cluster.next_attempt()
+        old.register()
+        old.fail()
+        assert events.until("error").last_error_message == "The job of receiver 0 failed"
+        new = cluster.next_attempt()
+        new.register()
+        late = Attempt(old.launch, ())
+        late.report("late", "Traceback of long ago")
+        late.report("later", "Traceback of long ago", permanent=True)
+        assert late.listen("tcp://host:1") == Ok()
+        new.report("of now", "Traceback of now")
+        assert events.until("error").last_error_message == "of now"
+        info = tracker.tracking_infos()[0]
+        assert (info.attempt, info.addresses) == (new.launch.attempt, ())
+        late.close()
+
+
 def test_the_addresses_of_a_receiver_are_those_of_the_attempt_that_runs(tmp_path: Path) -> None:
     with running_tracker(tmp_path) as (tracker, cluster, _):
 

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.receiver import log_folder
 from penstock.runtime.clock import ManualClock
 from penstock.tracker import Retention
-from penstock.tracker.hosts.block_deletion import DiskRoom
+from penstock.tracker.hosts.block_deletion import DiskRoom, SharedLogs
 from penstock.tracker.hosts.block_servers import BlockServers
 from penstock.tracker.ledger.events import RetainedSegment
 from penstock.tracker.ledger.received_block_tracker import AttemptRelease, ReceivedBlockTracker
+from penstock.wal import segment_path
 from penstock.wire.messages import (
     LogReading,
     PipeReading,
@@ -333,3 +335,61 @@ def test_memory_of_an_ended_attempt_is_let_go_by_a_block_server_that_comes_later
         ReleaseBlocks((), (), (NAME,)),
         ReleaseBlocks((), (), (attempt_name(2),)),
     ]
+
+
+def test_a_server_that_is_gone_is_named_until_its_lease_is_over() -> None:
+    from penstock.wire.messages import RegisterBlockServer
+
+    clock = ManualClock()
+    servers = BlockServers(10.0, clock)
+    peer: Any = FakePeer()
+    servers.register(peer, RegisterBlockServer("a", ("127.0.0.1", 1), 1))
+    servers.release_memory("never", NAME)
+    assert servers.addresses() == servers.served() == {"a": ("127.0.0.1", 1)}
+    assert servers.disconnected(peer) == "a"
+    assert (servers.served(), servers.addresses()) == ({}, {"a": ("127.0.0.1", 1)})
+    clock.advance(10_000)
+    assert servers.addresses() == {}
+
+
+class NotedLogs(SharedLogs):
+    """Notes what would be removed."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.removed: set[str] = set()
+
+    def _remove(self, address: str) -> None:
+        self.removed.add(address)
+
+
+ON_S3 = "s3://bucket/logs"
+ITS_LOG = log_folder(ON_S3, 0, NAME)
+EARLIER = f"s3://other/logs/stream-0/{NAME}"
+
+
+@pytest.mark.parametrize(
+    ("root", "changes", "removed"),
+    [
+        (ON_S3, {"whole": True, "is_first": True}, {ITS_LOG}),
+        (ON_S3, {"whole": True, "is_first": False}, set()),
+        ("/logs", {"whole": True, "is_first": True}, set()),
+        # The logs were elsewhere in an earlier run.
+        ("/logs", {"whole": True, "is_first": True, "segments": ((EARLIER, 3),)}, {EARLIER}),
+        (ON_S3, {"segments": ((ITS_LOG, 3), ("/logs/a", 4))}, {segment_path(ITS_LOG, 3)}),
+        (
+            ON_S3,
+            {"log": "s3://bucket/process-1", "segments": ((ITS_LOG, 3),)},
+            {"s3://bucket/process-1"},
+        ),
+        (ON_S3, {"log": "/logs/process-1", "whole": True, "is_first": True}, set()),
+        ("/logs", {}, set()),
+    ],
+)
+def test_of_shared_logs_that_goes_which_no_one_needs(
+    root: str, changes: dict[str, Any], removed: set[str]
+) -> None:
+    release = AttemptRelease(0, NAME, "host", True, False, (), ())
+    logs = NotedLogs(root)
+    logs.remove(msgspec.structs.replace(release, **changes))
+    assert logs.removed == removed
