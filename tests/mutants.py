@@ -248,7 +248,7 @@ class _Copy:
 
     def __init__(self, folder: Path, tests: Sequence[str]) -> None:
         self._folder = folder
-        self._tests = tests
+        self._tests = [str(file) for place in tests for file in _test_files(Path(place))]
         self.bound_s = 3600.0
         ignored = shutil.ignore_patterns("__pycache__")
         for name in ("penstock", "tests", "examples", "docs", "benchmarks", "deploy"):
@@ -275,6 +275,9 @@ class _Copy:
         """
         path = self._folder / mutant.path
         text = path.read_bytes()
+        module = mutant.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        # First those that name the module: they notice most.
+        self._tests.sort(key=lambda file: module not in (self._folder / file).read_text())
         path.write_bytes(text[: mutant.begin] + mutant.new.encode() + text[mutant.end :])
         try:
             outcome = self._run()
@@ -319,6 +322,12 @@ class _Copy:
                     if pid != process.pid or process.poll() is None:
                         os.kill(pid, signal.SIGKILL)
             process.communicate()
+
+
+def _test_files(place: Path) -> list[Path]:
+    """Return the files of tests in a folder of the project, or the one file."""
+    found = [file.relative_to(_ROOT) for file in sorted((_ROOT / place).rglob("test_*.py"))]
+    return found or [place]
 
 
 def _known() -> dict[tuple[str, str], str]:
