@@ -2,7 +2,7 @@
 
 The real ledger, its log synced, in this process: receivers are registered, two minutes of blocks
 are added as their tracker adds them, given to a batch, and all is read back from the log. Prints
-each cost; docs/scale.md says what follows from them.
+each cost; benchmarks/single_runs.md has them, and docs/scale.md says what follows.
 """
 
 from __future__ import annotations
