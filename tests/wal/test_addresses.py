@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from penstock.files.addresses import is_on_hdfs, is_on_objects, is_shared
 from penstock.wal import (
     LocalFileSystem,
     MissingClientError,
@@ -142,3 +143,20 @@ def test_what_may_be_asked_again_is_told_from_the_rest() -> None:
     lost = translated(OSError("Connection reset by peer (os error 104)"), "/a")
     assert isinstance(lost, HdfsUnavailableError)
     assert (lost.is_refusal, lost.by_name_node) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_there"),
+    [
+        ("/a", (False, False)),
+        ("s3", (False, False)),
+        ("file:/a", (False, False)),
+        ("hdfs://host/a", (True, False)),
+        ("s3://bucket/a", (False, True)),
+        ("gs://bucket/a", (False, True)),
+        ("abfss://c@a.dfs.core.windows.net/a", (False, True)),
+    ],
+)
+def test_addresses_tell_where_they_are(address: str, is_there: tuple[bool, bool]) -> None:
+    assert (is_on_hdfs(address), is_on_objects(address)) == is_there
+    assert is_shared(address) is any(is_there)
