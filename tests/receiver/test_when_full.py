@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -113,7 +114,10 @@ COUNT = 50_000
 def held(policy: str) -> tuple[list[int], int]:
     """Store numbers while the driver does not answer; return what is durable, and the count."""
     is_held = threading.Event()
-    give(lambda source: is_held.wait(HANG_S), storing(COUNT))
+    half = COUNT // 2
+    # Until all that has room is in blocks that wait for the driver, records find room now and then.
+    rest: list[Callable[[Receiver], Any]] = [storing(half), lambda source: time.sleep(1)]
+    give(lambda source: is_held.wait(HANG_S), *rest, storing(half, half))
     with run_receiver(Calls(policy), settings=SMALL) as running:
         running.hold()
         is_held.set()
