@@ -988,6 +988,9 @@ def test_each_task_of_each_ledger_has_a_state_of_its_own(tmp_path: Path) -> None
             place = task.args[0].state
             assert (place.key_by, place.sync) == ("key", "interval")
             assert Path(place.path).parent == Path("/program/keyedState")
+            # What names the epochs names the state, which goes when they are forgotten.
+            (source,) = streams.sources()
+            assert Path(place.path).name == f"{source}-{number}-of-2.sqlite"
             paths.add(place.path)
     assert len(paths) == 4
 
