@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from penstock.runtime.checksum import crc32c
+from tests.programs import run_to_end
 
 
 def test_it_is_the_checksum_of_the_package() -> None:
@@ -21,8 +19,7 @@ def test_a_process_of_receivers_imports_nothing_that_few_of_them_need() -> None:
         "import sys, penstock.receiver.attempts.slot, penstock.receiver.attempts.task; "
         "print(*sys.modules)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = set(run.stdout.split())
+    names = set(run_to_end("-c", code).stdout.split())
     assert "penstock.runtime.checksum" in names
     # `importlib.metadata` reads the directories of Spark's archives, which then stay in memory.
     assert names & {"difflib", "html", "importlib.metadata", "limits", "xml.etree"} == set()

@@ -14,6 +14,7 @@ import pytest
 from penstock.__main__ import main
 from penstock.commands import Command, conf_option
 from tests.bounds import HANG_S
+from tests.programs import run_to_end
 
 WAIT_S = HANG_S
 
@@ -125,10 +126,7 @@ except TooLongError:
 sys.argv = ["penstock", "--version"]
 run()
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
-    assert ended.returncode == 0
+    ended = run_to_end("-c", code)
     assert ended.stdout.startswith("penstock")
     # A program would wait for it, and say so.
     assert ended.stderr == ""

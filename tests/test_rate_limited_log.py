@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 
 import pytest
 
 from penstock.runtime.clock import ManualClock
 from penstock.runtime.rate_limited_log import RateLimitedLog
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 
 
 @pytest.fixture
@@ -70,7 +68,4 @@ def test_warnings_reach_the_terminal_of_a_program_that_sets_up_no_logging_and_in
         "logging.getLogger('penstock.tracker').warning('receiver 0 is away')\n"
         "logging.getLogger('penstock.tracker').info('receiver 0 is back')\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=True
-    )
-    assert run.stderr == "receiver 0 is away\n"
+    assert run_to_end("-c", program).stderr == "receiver 0 is away\n"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +19,12 @@ import pytest
 from tests.bounds import HANG_S
 from tests.continuous.kafka_topic import values
 from tests.continuous.program import KEYS, OTHERS, STORED, STREAMS, TOPICS, WIDE, WINDOW_MS
+from tests.programs import kill_one
 from tests.services.kafka import Kafka
 from tests.services.ports import free_ports
 from tests.services.postgres import PostgresServer, postgres_server
 from tests.sources.kafka.conftest import own, started
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 
 __all__ = ["own", "started"]
 
@@ -68,15 +67,13 @@ def found(folder: Path) -> dict[str, list[list[int]]]:
     return dict(zip(STREAMS, parts, strict=True))
 
 
-def victim_of(driver: DriverProcess, kind: str, folder: Path, chance: random.Random) -> int | None:
+def victims_of(driver: DriverProcess, kind: str, folder: Path) -> list[int]:
+    running = driver.processes()
     if kind == "receiver":
-        files = sorted(folder.glob("receiver-*"))
-        with suppress(OSError, ValueError, IndexError):
-            return int(chance.choice(files).read_text())
-        return None
+        pids = [path.read_text() for path in folder.glob("receiver-*")]
+        return [int(pid) for pid in pids if pid and int(pid) in running]
     word = {"worker": "pyspark/daemon", "executor": "CoarseGrainedExecutorBackend"}[kind]
-    pids = [pid for pid, command in driver.processes().items() if word in command.replace(".", "/")]
-    return chance.choice(pids) if pids else None
+    return [pid for pid, command in running.items() if word in command.replace(".", "/")]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +274,7 @@ def kill(
     for number, moment in enumerate(moments[:runs]):
         moment = moment if at_steps else None
         run = {**config, "driver_at": moment, "parallelism": 2 + number % 2, "seed": seed + number}
-        with driver_process(tmp_path, run, module="tests.continuous.program") as driver:
+        with DriverProcess(tmp_path, run, module="tests.continuous.program") as driver:
             driver.wait_for("started")
             # Not all at the start, which is slow on a machine that has other things to do.
             before, end_s = totals(), time.monotonic() + 60
@@ -285,24 +282,20 @@ def kill(
                 if all(total > before[name] for name, total in totals().items()):
                     break
                 time.sleep(0.2)
-            end_s = time.monotonic() + chance.uniform(8, 15)
+            # Beside the driver something is killed every second or two, where anything is.
+            end_s = time.monotonic() + (chance.uniform(8, 15) if kinds else chance.uniform(0, 4))
             while time.monotonic() < end_s and driver.process.poll() is None:
                 time.sleep(chance.uniform(0.5, 2))
                 if not kinds:
                     continue
                 kind = chance.choice(kinds)
-                pid = victim_of(driver, kind, tmp_path, chance)
-                if pid is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                        killed[kind] += 1
+                killed[kind] += kill_one(victims_of(driver, kind, tmp_path), chance)
             assert driver.process.poll() in (None, -signal.SIGKILL), driver.report()
-            with suppress(ProcessLookupError):
-                os.killpg(driver.process.pid, signal.SIGKILL)
+            driver.kill_group()
             killed["driver"] += 1
         print(f"run {number}: {moment}, {totals()}")
-    last = {**config, "kills": 0.0, "parallelism": 2}
-    with driver_process(tmp_path, last, module="tests.continuous.program") as driver:
+    last = {**config, "kills": 0.0, "block_s": 0.01, "parallelism": 2}
+    with DriverProcess(tmp_path, last, module="tests.continuous.program") as driver:
         driver.wait_for("started")
         end_s = time.monotonic() + 2 * HANG_S  # It starts first.
         while min(totals().values()) < count:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.bounds import HANG_S
+from tests.programs import Program
+from tests.system.leftovers import await_that
 
 PAGE = Path(__file__).parents[2] / "docs" / "low-latency.md"
 
@@ -26,23 +25,17 @@ def run(program: str, folder: Path, column: str, least: int) -> list[dict[str, A
     for shown, real in (("/tmp/payments", str(folder)), ("timeout=20", f"timeout={HANG_S}")):
         assert shown in program
         program = program.replace(shown, real)
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     folder.mkdir()
-    with open(folder / "errors", "w+") as errors:
-        running = subprocess.Popen(
-            [sys.executable, "-c", program], env=environment, stdout=errors, stderr=errors
-        )
-        try:
-            end_s = time.monotonic() + HANG_S
-            while len({row[column] for row in rows_in(folder)}) < least:
-                assert running.poll() is None, (folder / "errors").read_text()
-                assert time.monotonic() < end_s, (folder / "errors").read_text()
-                time.sleep(0.3)
-            running.terminate()
-            assert running.wait(HANG_S) == 0, (folder / "errors").read_text()
-        finally:
-            running.kill()
-            running.wait()
+    command = [sys.executable, "-c", program]
+    with Program(command, folder) as running:
+
+        def is_enough() -> bool:
+            assert running.process.poll() is None, running.report()
+            return len({row[column] for row in rows_in(folder)}) >= least
+
+        await_that(f"{least} values", is_enough, HANG_S, running.report)
+        running.process.terminate()
+        assert running.wait_until_ended() == 0, running.report()
     return rows_in(folder)
 
 

@@ -22,4 +22,4 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
     yield start
     for started in runs:
-        started.kill()
+        started.close()

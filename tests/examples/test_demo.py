@@ -40,7 +40,7 @@ def test_every_acknowledged_line_is_processed_once_though_the_receiver_is_killed
     run: Callable[..., Run],
 ) -> None:
     demo = run(DEMO, "--seconds", "8", "--rate", "5000")
-    code = demo.wait(RUN_BOUND_S)
+    code = demo.wait_until_ended(RUN_BOUND_S)
     assert code == 0, demo.output
     assert result(demo, "sent") == result(demo, "acknowledged") == 40_000
     assert result(demo, "processed") == 40_000
@@ -61,7 +61,7 @@ def test_the_log_folder_of_the_user_is_used_and_kept_and_can_be_used_again(
     log = tmp_path / "my log"
     for runs in (1, 2):
         demo = run(DEMO, "--seconds", "4", "--rate", "2000", "--no-kill", "--log-dir", str(log))
-        assert demo.wait(RUN_BOUND_S) == 0, demo.output
+        assert demo.wait_until_ended(RUN_BOUND_S) == 0, demo.output
         assert "SIGKILL" not in demo.output
         assert result(demo, "processed") == 8000
         demo.wait_until_nothing_is_left()
@@ -72,8 +72,8 @@ def test_the_log_folder_of_the_user_is_used_and_kept_and_can_be_used_again(
 def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Run]) -> None:
     demo = run(DEMO, "--seconds", "600", "--rate", "2000")
     demo.wait_for_line(lambda line: re.match(r"\d\d:\d\d:\d\d  ", line) is not None, START_BOUND_S)
-    demo.press_ctrl_c()
-    assert demo.wait(HANG_S) == 130, demo.output
+    demo.interrupt()
+    assert demo.wait_until_ended(HANG_S) == 130, demo.output
     assert "Traceback" not in demo.output
     assert "nothing is left behind" in demo.output
     assert shared_memory_of(demo) == []
@@ -81,8 +81,8 @@ def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Ru
 
     again = run(DEMO, "--seconds", "600")
     again.wait_for_line(lambda line: "receiver LineReceiver-0 started" in line, START_BOUND_S)
-    again.press_ctrl_c()
-    assert again.wait(HANG_S) == 130, again.output
+    again.interrupt()
+    assert again.wait_until_ended(HANG_S) == 130, again.output
     again.wait_until_nothing_is_left()
 
 
@@ -90,11 +90,11 @@ def test_ctrl_c_ends_it_quickly_and_it_works_again_at_once(run: Callable[..., Ru
 def test_ctrl_c_while_spark_starts_leaves_nothing_behind(run: Callable[..., Run]) -> None:
     demo = run(DEMO)
     end = time.monotonic() + START_BOUND_S
-    while not any("SparkSubmit" in process for process in demo.processes()):
+    while not any("SparkSubmit" in process for process in demo.processes().values()):
         assert time.monotonic() < end, demo.output
         threading.Event().wait(0.05)
-    demo.press_ctrl_c()
-    assert demo.wait(HANG_S) == 130, demo.output
+    demo.interrupt()
+    assert demo.wait_until_ended(HANG_S) == 130, demo.output
     assert "Traceback" not in demo.output
     assert "nothing is left behind" in demo.output
     demo.wait_until_nothing_is_left()
@@ -129,5 +129,5 @@ def test_what_a_slow_machine_left_in_the_log_is_not_called_lost(
 
 def test_options_that_make_no_sense_are_named(run: Callable[..., Run]) -> None:
     demo = run(DEMO, "--seconds", "1")
-    assert demo.wait(START_BOUND_S) == 2
+    assert demo.wait_until_ended(START_BOUND_S) == 2
     assert "--seconds must be at least 4" in demo.output

@@ -264,7 +264,7 @@ def test_the_programs_of_the_pages_run(
     program = run(str(ROOT / "tests" / "examples" / "pages_process.py"), *map(str, files))
     for file in files:
         program.wait_for_line(lambda line: line == f"{file.stem} has run", BOUND_S)  # noqa: B023
-    assert program.wait(BOUND_S) == 0, program.output
+    assert program.wait_until_ended(BOUND_S) == 0, program.output
     if "rates" in names:
         assert "10000.0 RateSource.USER" in program.output
     if "writing-receivers" in names:

@@ -61,8 +61,8 @@ def test_the_word_count_of_a_text_server(run: Callable[..., Run], text_server: i
     program = run(str(ROOT / "examples" / "word_count.py"), "127.0.0.1", str(text_server))
     for count in ("('to', 2)", "('be', 2)", "('or', 1)", "('not', 1)"):
         program.wait_for_line(lambda line, count=count: line == count, BOUND_S)
-    program.press_ctrl_c()
-    assert program.wait(BOUND_S) == 0, program.output
+    program.interrupt()
+    assert program.wait_until_ended(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
 
@@ -75,13 +75,12 @@ def test_word_totals_go_on_after_a_crash(
     folder = str(tmp_path / "words")
     program = run(script, "127.0.0.1", str(text_server), folder)
     program.wait_for_line(lambda line: line.endswith("be 2, not 1, or 1, to 2"), BOUND_S)
-    program.process.kill()
-    program.process.wait(BOUND_S)
+    program.kill()
     # The server sends its line once more to the new connection.
     again = run(script, "127.0.0.1", str(text_server), folder)
     again.wait_for_line(lambda line: line.endswith("be 4, not 2, or 2, to 4"), BOUND_S)
-    again.press_ctrl_c()
-    assert again.wait(BOUND_S) == 0, again.output
+    again.interrupt()
+    assert again.wait_until_ended(BOUND_S) == 0, again.output
     assert "Traceback" not in again.output
     again.wait_until_nothing_is_left()
 
@@ -111,8 +110,8 @@ def test_generators_of_kernel_counters_and_of_a_file(
     with followed.open("a") as file:
         file.write(" yet\nand another\n")
     wait_for_count(program, 1002)
-    program.press_ctrl_c()
-    assert program.wait(BOUND_S) == 0, program.output
+    program.interrupt()
+    assert program.wait_until_ended(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
 
@@ -142,12 +141,12 @@ def test_what_a_webhook_answered_outlives_its_kill(run: Callable[..., Run], tmp_
     program = run(*command)
     post(port, b"first order", BOUND_S)
     post(port, b"second order", BOUND_S)
-    program.kill()
+    program.close()
     again = run(*command)
     post(port, b"third order", BOUND_S)
     again.wait_for_line(lambda line: line == "third order", BOUND_S)
-    again.press_ctrl_c()
-    assert again.wait(BOUND_S) == 0, again.output
+    again.interrupt()
+    assert again.wait_until_ended(BOUND_S) == 0, again.output
     assert "Traceback" not in again.output
     told = [*program.lines, *again.lines]
     for order in ("first order", "second order", "third order"):
@@ -182,8 +181,8 @@ def test_a_program_with_timers_writes_what_its_functions_return(
         assert time.monotonic() < end_s, program.output
         assert program.process.poll() is None, program.output
         time.sleep(0.2)
-    program.press_ctrl_c()
-    assert program.wait(BOUND_S) == 0, program.output
+    program.interrupt()
+    assert program.wait_until_ended(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()
     found = [tuple(row[column] for column in known_by) for row in rows()]

@@ -96,7 +96,7 @@ def test_the_code_of_the_readme_runs(run: Callable[..., Run], tmp_path: Path) ->
     script.write_text("\n\n".join(CODE.findall(README.read_text())))
     program = run(str(script))
     program.wait_for_line(lambda line: re.fullmatch(r"[1-9]\d* records", line) is not None, BOUND_S)
-    program.press_ctrl_c()
-    assert program.wait(BOUND_S) == 0, program.output
+    program.interrupt()
+    assert program.wait_until_ended(BOUND_S) == 0, program.output
     assert "Traceback" not in program.output
     program.wait_until_nothing_is_left()

@@ -301,7 +301,7 @@ def test_the_programs_of_the_sources_run(
                 with contextlib.suppress(OSError):  # It does not listen yet.
                     page.feed()
                 time.sleep(0.3)
-        assert program.wait(HANG_S) == 0, program.output
+        assert program.wait_until_ended(HANG_S) == 0, program.output
         assert "Traceback" not in program.output
         program.wait_until_nothing_is_left()
     if missing:

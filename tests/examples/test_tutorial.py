@@ -32,8 +32,8 @@ def programs(tmp_path: Path) -> list[str]:
 def test_the_first_program_shows_batches(run: Callable[..., Run], programs: list[str]) -> None:
     first = run(programs[0])
     first.wait_for_line(lambda line: line.startswith("class "), BOUND_S)
-    first.press_ctrl_c()
-    assert first.wait(BOUND_S) == 0, first.output
+    first.interrupt()
+    assert first.wait_until_ended(BOUND_S) == 0, first.output
     assert "Traceback" not in first.output
     first.wait_until_nothing_is_left()
 
@@ -51,8 +51,7 @@ def test_the_durable_program_is_killed_and_saves_each_line_once(
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.penstock.console=on pyspark-shell")
     killed = run(programs[1])
     killed.wait_for_line(lambda line: line.startswith("saved the batch of"), BOUND_S)
-    killed.process.kill()
-    killed.process.wait(BOUND_S)
+    killed.kill()
 
     again = run(programs[1])
     address = again.wait_for_line(lambda line: "It can be looked at on" in line, BOUND_S)
@@ -60,15 +59,15 @@ def test_the_durable_program_is_killed_and_saves_each_line_once(
     again.wait_for_line(lambda line: line.startswith("saved the batch of"), BOUND_S)
     for command in ("top --once", "rate library 2000/second", "rate library none"):
         asked = run("-m", "penstock", *command.split())
-        assert asked.wait(BOUND_S) == 0, asked.output
+        assert asked.wait_until_ended(BOUND_S) == 0, asked.output
     again.wait_for_line(lambda line: "Source ended" in line, BOUND_S)
-    again.press_ctrl_c()
-    assert again.wait(BOUND_S) == 0, again.output
+    again.interrupt()
+    assert again.wait_until_ended(BOUND_S) == 0, again.output
     assert "Traceback" not in again.output
     again.wait_until_nothing_is_left()
 
     check = run(programs[2])
-    assert check.wait(BOUND_S) == 0, check.output
+    assert check.wait_until_ended(BOUND_S) == 0, check.output
     counts = [int(line.split()[0]) for line in check.lines]
     assert len(counts) == 2
     assert counts[0] == counts[1] > 0, check.output

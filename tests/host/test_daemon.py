@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from penstock.daemon import unpacked_pyspark
-from tests.system.running import WAIT_S
+from tests.programs import run_to_end
 
 _PROGRAM = """
 import json, sys
@@ -35,15 +32,7 @@ with SparkContext("local[2]", "daemon", conf=conf) as sc:
 
 @pytest.mark.slow
 def test_a_worker_has_what_receivers_import_from_its_first_moment_on_and_no_threads() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-5000:]
+    ended = run_to_end("-c", _PROGRAM)
     assert json.loads(ended.stdout.splitlines()[-1]) == [
         [["pyarrow.compute", "penstock.receiver.attempts.slot"], 1, False, []]
     ]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +15,8 @@ from hypothesis import strategies as st
 
 from penstock.monitor.web.exchange import Answer, Request, text_answer
 from penstock.monitor.web.server import Bounds, WebServer
-from tests.bounds import HANG_S
 from tests.monitor.asking import WAIT_S, ask, connect, raw, serving, until
+from tests.programs import run_to_end
 
 
 def echo(request: Request) -> Answer:
@@ -189,10 +187,7 @@ for number in taken:
 connection.request("GET", "/")
 print(connection.getresponse().read().decode().strip(), len(tried) < 50)
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=HANG_S, check=False
-    )
-    assert ended.stdout.strip() == "there True", ended.stderr
+    assert run_to_end("-c", program, code=None).stdout.strip() == "there True"
 
 
 class Ticking:

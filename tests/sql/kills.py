@@ -17,15 +17,13 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Any
 
-from tests.bounds import HANG_S
+from tests.programs import kill_one
 from tests.services.jvm import hasten
 from tests.sql.query_program import QUERIES, STREAMS
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.leftovers import await_that
 
 __all__ = ["KilledQueries"]
@@ -102,7 +100,7 @@ class KilledQueries:
                 ahead = 0 if number < 2 else number % 3
                 hold = {"query": query, "batch": self._next_batch(query) + ahead}
             config = {**self._config, "hold": hold, "held": str(self._folder / f"held-{number}")}
-            with driver_process(self._folder, config, module="tests.sql.query_program") as driver:
+            with DriverProcess(self._folder, config, module="tests.sql.query_program") as driver:
                 if hold is not None:
                     driver.wait_for("held", timeout_s=_PATIENCE_S)
                     moment = f"in a batch of {hold['query']}"
@@ -114,8 +112,8 @@ class KilledQueries:
                     wait_s = self._chance.uniform(0, 6)
                     moment = ", ".join([*victims, f"{wait_s:.1f} s later the driver"])
                     self._let_run(driver, wait_s)
-                os.killpg(driver.process.pid, signal.SIGKILL)
-                assert driver.process.wait(HANG_S) == -signal.SIGKILL, driver.report()
+                driver.kill_group()
+                assert driver.process.returncode == -signal.SIGKILL, driver.report()
                 self._check_failures(driver, victims)
             left = self._incomplete()
             assert hold is None or left[hold["query"]] >= hold["batch"], (hold, left)
@@ -123,7 +121,7 @@ class KilledQueries:
                 self.found[f"{query} in batch 0" if batch == 0 else query] += 1
             self._tell(f"kill {number + 1}: {moment}; offset without commit: {left}")
         last = {**self._config, "batch": 20_000, "block_s": 0.01, "ends": True}
-        with driver_process(self._folder, last, module="tests.sql.query_program") as driver:
+        with DriverProcess(self._folder, last, module="tests.sql.query_program") as driver:
             driver.wait_for("done", timeout_s=_ENDS_S)
         self.check()
 
@@ -140,15 +138,14 @@ class KilledQueries:
             return bool(found)
 
         await_that(f"there is a {part}", is_there, _PATIENCE_S, driver.report)
-        with suppress(ProcessLookupError):
-            os.kill(self._chance.choice(sorted(found)), signal.SIGKILL)
+        kill_one(found, self._chance)
         self.killed[part] += 1
         return part
 
     def _processes(self, driver: DriverProcess, part: str) -> list[int]:
-        running = driver.processes()
         if part != "receiver":
-            return [pid for pid, command in running.items() if _PARTS[part] in command]
+            return [*driver.processes(_PARTS[part])]
+        running = driver.processes()
         files = [self._folder / f"receiver-{name}" for name in STREAMS]
         pids = [int(path.read_text() or 0) for path in files if path.exists()]
         return [pid for pid in pids if pid in running]
@@ -159,11 +156,7 @@ class KilledQueries:
         assert len(failed) <= len(QUERIES) * victims.count("reader"), driver.report()
 
     def _let_run(self, driver: DriverProcess, wait_s: float) -> None:
-        try:
-            driver.process.wait(wait_s)
-        except TimeoutExpired:
-            return
-        raise AssertionError(f"it ended before it was killed: {driver.report()}")
+        assert not driver.ends_within(wait_s), f"it ended before it was killed: {driver.report()}"
 
     def _next_batch(self, query: str) -> int:
         return max(self._logged(query, "commits"), default=-1) + 1

@@ -53,7 +53,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
     yield start
     for program in runs:
-        program.kill()
+        program.close()
 
 
 def test_the_code_of_the_guide_is_python() -> None:
@@ -68,7 +68,7 @@ def test_the_program_of_the_guide_runs(run: Callable[..., Run], tmp_path: Path) 
     script.write_text(program.replace("/tmp/clicks", str(tmp_path / "clicks")))
     started = run(str(script))
     started.wait_for_line(lambda line: re.search(r"\|/news *\|[1-9]", line) is not None, BOUND_S)
-    assert started.wait(BOUND_S) == 0, started.output
+    assert started.wait_until_ended(BOUND_S) == 0, started.output
     assert "Traceback" not in started.output
 
 
@@ -82,8 +82,8 @@ def test_ctrl_c_ends_the_program_of_the_guide_without_a_traceback(
     script.write_text(program.replace("local[4]", "local[2]"))
     started = run(str(script))
     started.wait_for_line(lambda line: re.search(r"\|/news *\|[1-9]", line) is not None, BOUND_S)
-    started.press_ctrl_c()
-    assert started.wait(BOUND_S) == 0, started.output
+    started.interrupt()
+    assert started.wait_until_ended(BOUND_S) == 0, started.output
     assert "stopping gracefully" in started.output
     assert "Traceback" not in started.output
     assert "terminated with error" not in started.output

@@ -86,7 +86,7 @@ def command(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
     yield start
     for program in runs:
-        program.kill()
+        program.close()
 
 
 def started(run: Run) -> None:
@@ -121,10 +121,10 @@ def test_another_application_reads_what_it_receives_until_it_is_stopped(
     query.stop()
     assert written(spark, tmp_path) == list(range(2000))
     if order == signal.SIGINT:
-        run.press_ctrl_c()
+        run.interrupt()
     else:
         run.process.send_signal(order)
-    assert run.wait(BOUND_S) == 0, run.output
+    assert run.wait_until_ended(BOUND_S) == 0, run.output
     assert "stopping gracefully" in run.output
     assert "Traceback" not in run.output
     assert not share.exists()
@@ -144,7 +144,7 @@ def written(spark: SparkSession, folder: Path) -> list[int]:
 @pytest.mark.timeout(1200)
 def test_it_ends_when_no_receiver_is_left(command: Callable[..., Run]) -> None:
     run = command(FAILS.format(error="TypeError('no such source')"))
-    assert run.wait(BOUND_S) == 1, run.output
+    assert run.wait_until_ended(BOUND_S) == 1, run.output
     assert "failed for good" in run.output
     assert "no such source" in run.output
     assert "no receiver is left" in run.output
@@ -164,7 +164,7 @@ def test_what_is_wrong_with_the_file_is_said(
     command: Callable[..., Run], text: str, told: str
 ) -> None:
     run = command(text)
-    assert run.wait(BOUND_S) == 1, run.output
+    assert run.wait_until_ended(BOUND_S) == 1, run.output
     assert told in run.output
 
 
@@ -190,7 +190,7 @@ def test_it_ends_at_the_first_signal_though_the_jvm_hangs(command: Callable[...,
         run.process.wait(BOUND_S)
     finally:
         os.kill(jvm, signal.SIGKILL)  # It has the output open.
-    assert run.wait(BOUND_S) == 0, run.output
+    assert run.wait_until_ended(BOUND_S) == 0, run.output
     assert f"The JVM of Spark (process {jvm}) has not answered for" in run.output
     assert "Stopping receivers has not ended" in run.output
     assert "Traceback" not in run.output
@@ -203,7 +203,7 @@ def test_it_ends_when_its_jvm_is_killed(command: Callable[..., Run]) -> None:
     run = command(APP, "10")
     started(run)
     os.kill(jvm_of(run), signal.SIGKILL)
-    assert run.wait(BOUND_S) == 1, run.output
+    assert run.wait_until_ended(BOUND_S) == 1, run.output
     assert "penstock host: Spark does not answer any more" in run.output
     assert "Traceback" not in run.output, run.output
 
@@ -214,7 +214,7 @@ def test_a_share_file_that_cannot_be_written_ends_it_without_a_traceback(
     command: Callable[..., Run],
 ) -> None:
     run = command(APP.replace('share="share"', 'share="none/share"'), "10")
-    assert run.wait(BOUND_S) == 1, run.output
+    assert run.wait_until_ended(BOUND_S) == 1, run.output
     assert "the share file none/share cannot be used" in run.output
     assert "Traceback" not in run.output
 

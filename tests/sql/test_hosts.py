@@ -12,7 +12,7 @@ import pytest
 from tests.services.hdfs import Hdfs
 from tests.services.hosts import Host, HostCluster, hosts_are_impossible
 from tests.sql.query_hosts_program import LINE_BYTES
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -60,7 +60,7 @@ def test_a_query_is_exact_when_a_host_of_its_receivers_is_lost_for_good(
             "count": COUNT,
             "half": str(half),
         }
-        with driver_process(tmp_path, config, module="tests.sql.query_hosts_program") as driver:
+        with DriverProcess(tmp_path, config, module="tests.sql.query_hosts_program") as driver:
             told = driver.wait_for("half")
             assert len(set(told["hosts"])) == HOSTS, "each host has a receiver"
             came, left = crossed(cluster.hosts)

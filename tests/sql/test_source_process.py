@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import subprocess
-import sys
 from types import ModuleType
 
 import pytest
@@ -14,7 +12,7 @@ from penstock import sql, tracker
 from penstock.blockstore import BlockAccess
 from penstock.sql.source.data_source import PenstockSource
 from penstock.wire import ApplicationLink
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 
 _READER = """
 import base64, pickle, sys
@@ -31,14 +29,7 @@ def test_the_process_of_a_query_needs_nothing_that_runs_receivers() -> None:
     access = BlockAccess({}, ApplicationLink(b"secret", ("127.0.0.1", 9)), fetch_timeout_s=1.0)
     made = type("PenstockSourceOfHost", (PenstockSource,), {"access": access})
     pickled = base64.b64encode(CloudPickleSerializer().dumps(made)).decode()
-    ran = subprocess.run(
-        [sys.executable, "-c", _READER, pickled],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=HANG_S,
-    )
-    imported = set(ran.stdout.split())
+    imported = set(run_to_end("-c", _READER, pickled).stdout.split())
     rooms = {".".join(name.split(".")[:2]) for name in imported if name.startswith("penstock.")}
     assert "penstock.sql.source._reader" in imported
     assert not rooms & {f"penstock.{room}" for room in ("host", "monitor", "receiver", "streaming")}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -24,7 +22,7 @@ from penstock.streaming import (
     StreamingContextState,
     StreamingListener,
 )
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 from tests.streaming.batches import WAIT_S, batches, forget_checkpoint_directory
 from tests.streaming.checkpoint.stored import ledger_of
 
@@ -544,15 +542,7 @@ class TestProgram:
     @pytest.mark.exhaustive  # `tests/system/test_signals.py` has Ctrl-C.
     @pytest.mark.parametrize("how", ["stop", "forget"])
     def test_ctrl_c_leaves_running_batches_alone_and_nothing_hangs(self, how: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, how],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-        )
+        done = run_to_end("-c", PROGRAM, how, code=None)
         assert done.returncode == 0, done.stderr
         assert "interrupted" in done.stdout
         if how == "stop":
@@ -588,15 +578,7 @@ class TestProgram:
             ssc.awaitTermination()
             """
         )
-        environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-        )
+        done = run_to_end("-c", program, code=None)
         assert done.returncode == 128 + signal.SIGTERM, done.stderr
         assert "processed ['a']" in done.stdout
 
@@ -638,15 +620,7 @@ class TestProgram:
             print("stop:", ssc.stop(True, True))
             """
         )
-        environment = {**os.environ, "PYTHONPATH": ROOT, "PYSPARK_PYTHON": sys.executable}
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-            check=False,
-        )
+        done = run_to_end("-c", program, code=None)
         assert "ended: the streams have ended because Spark has: its JVM does not" in done.stdout, (
             done.stdout + done.stderr
         )

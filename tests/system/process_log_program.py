@@ -36,7 +36,10 @@ class Numbers(Receiver):
         self.number, self.folder, self.last = number, folder, last
 
     def onStart(self) -> None:
-        Path(self.folder, f"pid-{self.number}").write_text(str(os.getpid()))
+        # Whole or not at all: who kills reads it at any moment.
+        path = Path(self.folder, f"new-{self.number}")
+        path.write_text(str(os.getpid()))
+        path.rename(path.with_name(f"pid-{self.number}"))
         threading.Thread(target=self.feed, name="numbers", daemon=True).start()
 
     def onStop(self) -> None: ...

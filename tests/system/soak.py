@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import random
-import subprocess
 import sys
 import tempfile
 import threading
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bounds import HANG_S
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.recoverable import MOMENTS, word_of
 
@@ -127,7 +126,7 @@ class Soak:
             "settings": self.settings,
             **more,
         }
-        return driver_process(self.folder, config, module="tests.system.recoverable")
+        return DriverProcess(self.folder, config, module="tests.system.recoverable")
 
     def _killed(self, number: int, feeder: Feeder, moment: str) -> None:
         begin_s = time.monotonic()
@@ -136,20 +135,17 @@ class Soak:
         with self._driver(feeder, more) as driver:
             if moment == "after the launch":
                 occasion = self.chance.randint(500, 12_000)
-                self._kill_after(driver, occasion / 1000)
+                kill_after(driver, occasion / 1000)
             elif moment == "while it runs":
                 driver.wait_until_started()
                 occasion = self.chance.randint(0, 6000)
-                self._kill_after(driver, occasion / 1000)
+                kill_after(driver, occasion / 1000)
             elif moment == CAUGHT_UP:
                 self._await_results(driver, lambda: self._newest_s() > time.time() - 3)
                 occasion = self.chance.randint(0, 3000)
-                self._kill_after(driver, occasion / 1000)
+                kill_after(driver, occasion / 1000)
             else:
-                try:
-                    driver.process.wait(60 + PATIENCE_S)
-                except subprocess.TimeoutExpired:
-                    driver.kill()
+                if kill_after(driver, 60 + PATIENCE_S):
                     moment += ", which did not come"
             assert driver.process.returncode == -9, driver.report()
             for event in driver.events:
@@ -161,12 +157,6 @@ class Soak:
             f"kill {number + 1}: {moment} ({occasion}), {time.monotonic() - begin_s:.1f} s, "
             f"{feeder.acknowledged} acknowledged, {len(list(self.batches.iterdir()))} batches"
         )
-
-    def _kill_after(self, driver: DriverProcess, delay_s: float) -> None:
-        try:
-            driver.process.wait(delay_s)
-        except subprocess.TimeoutExpired:
-            driver.kill()
 
     def _await_results(self, driver: DriverProcess, condition: Callable[[], bool]) -> None:
         """Wait for results; fail when there was no new one for a while."""
@@ -210,6 +200,14 @@ class Soak:
         for number in range(sent):
             expected[word_of(number)] += number
         assert sums == expected
+
+
+def kill_after(driver: DriverProcess, delay_s: float) -> bool:
+    """Kill a driver that has not killed itself by then; tell whether it was to be done."""
+    is_late = not driver.ends_within(delay_s)
+    if is_late:
+        driver.kill()
+    return is_late
 
 
 def _results(folder: Path) -> dict[int, Any]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.dead_letters import DeadLetterPlace, DeadLetterWriter
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 from tests.replay.stored import Stored
 from tests.services.object_stores import MOSTLY_S3, make_server
 
@@ -21,13 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 def command(*arguments: str, code: int = 0) -> str:
-    found = subprocess.run(
-        [sys.executable, "-m", "penstock", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-    )
-    assert found.returncode == code, found.stderr
+    found = run_to_end("-m", "penstock", *arguments, code=code)
     return found.stdout + found.stderr
 
 

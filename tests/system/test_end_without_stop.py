@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.system.driver_process import WAIT_S
+from tests.programs import run_to_end
 
 START = """
 import logging, sys, time
@@ -59,15 +58,8 @@ while not any(found.records >= 100 for found in ssc.receivers()):
 )
 def test_its_receivers_end_as_at_a_stop(program: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    ended = subprocess.run(
-        [sys.executable, "-c", START + program, str(folder)],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=WAIT_S,
-        check=True,
-    )
+    program = START + program
+    ended = run_to_end("-c", program, folder, folder=tmp_path, stderr=subprocess.STDOUT)
     assert "didn't deregister" not in ended.stdout, ended.stdout[-3000:]
     assert "have not ended in time" not in ended.stdout
     assert "Exception ignored" not in ended.stdout

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 from tests.services.standalone import StandaloneCluster
 
 ROOT = Path(__file__).parents[2]
@@ -38,16 +35,7 @@ def test_executors_follow_the_batches_and_the_receiver_stays_where_it_is(
 ) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.system.scaled_program", cluster.address, str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_to_end("-m", "tests.system.scaled_program", cluster.address, folder)
     said = json.loads(done.stdout.splitlines()[-1])
     assert said.pop("records") > 50
     assert said == {"executors": [3, 2, 3], "least": 2, "starts": 1, "held": True}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.bounds import HANG_S
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.mounts import in_own_mounts, own_mounts
 from tests.system.three_states import WINDOW_BATCHES
@@ -77,7 +77,7 @@ def test_a_full_disk_holds_the_stream_up_and_loses_nothing(tmp_path: Path) -> No
     script = EXT4.format(image=tmp_path / "image", folder=folder)
     with (
         Feeder(line_bytes=1000) as feeder,
-        driver_process(
+        DriverProcess(
             tmp_path,
             {
                 "master": "local[3]",
@@ -177,7 +177,7 @@ def test_a_program_with_states_waits_for_the_disk_of_its_checkpoints(tmp_path: P
                 },
                 **{name: str(tmp_path / name) for name in NAMES},
             }
-            return driver_process(tmp_path, config, command, module="tests.system.three_states")
+            return DriverProcess(tmp_path, config, command, module="tests.system.three_states")
 
         def count() -> int:
             return len(list((tmp_path / "windows").iterdir()))

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.wal import KEY_VARIABLE, EncryptionKey
 from tests.services.hosts import Host, HostCluster, hosts_are_impossible
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.hosts_program import OCCUPIED
 from tests.system.leftovers import await_that
@@ -75,7 +75,7 @@ def program(
             "hosts": len(cluster.hosts),
         }
         driver = stack.enter_context(
-            driver_process(folder, config, module="tests.system.hosts_program")
+            DriverProcess(folder, config, module="tests.system.hosts_program")
         )
         assert driver.wait_until_started()["racks"] == racks_of(cluster)
         told = [f"block server of {host.address}: " for host in cluster.hosts]
@@ -90,12 +90,6 @@ def program(
 def host_of(feeder: Feeder, cluster: HostCluster) -> Host:
     """Return the host that the feeder's last receiver runs on."""
     return next(host for host in cluster.hosts if feeder.pids[-1] in host.processes())
-
-
-def tell(driver: DriverProcess, line: str) -> None:
-    assert driver.process.stdin is not None
-    driver.process.stdin.write(line + "\n")
-    driver.process.stdin.flush()
 
 
 def all_were_read_on(host: Host, lay_on: Host) -> Any:
@@ -142,7 +136,7 @@ def test_receivers_are_spread_and_blocks_are_read_where_they_lie_or_by_the_netwo
         driver.wait_for("read", all_were_read_on(first, first))
         driver.wait_for("read", all_were_read_on(second, second))
         # With no core left there, its blocks can only be read on the other host.
-        tell(driver, f"occupy {first.address}")
+        driver.tell(f"occupy {first.address}")
         held = [cluster.data_of(first) / tmp_path.name / name for name in OCCUPIED]
         await_that("its cores are held", lambda: all(path.exists() for path in held))
         read_elsewhere = all_were_read_on(second, first)

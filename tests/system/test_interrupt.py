@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import memory_files, scratch_folders
 
@@ -22,7 +22,7 @@ def test_ctrl_c_ends_the_program_and_nothing_stays_behind(
 ) -> None:
     with (
         Feeder() as feeder,
-        driver_process(
+        DriverProcess(
             tmp_path,
             {
                 "master": "local[3]",

@@ -16,7 +16,6 @@ from tests.system.test_hosts import (
     assert_exact,
     host_of,
     program,
-    tell,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
@@ -40,7 +39,7 @@ def test_blocks_are_copied_and_read_between_hosts_that_have_ipv6_only(
             assert first is not second
             driver.wait_for("read", lambda event: event["stream"] == 1 and event["copied"])
             # With no core left there, its blocks can only be read on the other host.
-            tell(driver, f"occupy {first.address}")
+            driver.tell(f"occupy {first.address}")
             held = [cluster.data_of(first) / tmp_path.name / name for name in OCCUPIED]
             await_that("its cores are held", lambda: all(path.exists() for path in held))
             driver.wait_for("read", all_were_read_on(second, first))

@@ -13,7 +13,7 @@ import pytest
 from penstock.blockstore import BlockAccess, read_block
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import KEY_VARIABLE, EncryptionKey
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, memory_files
 
@@ -56,7 +56,7 @@ def test_a_killed_driver_leaves_no_process_and_every_acknowledged_record(
     }
     with (
         Feeder() as feeder,
-        driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver,
+        DriverProcess(tmp_path, {**config, "feeders": [feeder.address]}) as driver,
     ):
         started = driver.wait_until_started()
         feeder.await_acknowledged(5000)
@@ -103,7 +103,7 @@ def test_a_driver_that_is_started_again_processes_all_that_was_acknowledged(
         },
     }
     with Feeder() as feeder:
-        with driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver:
+        with DriverProcess(tmp_path, {**config, "feeders": [feeder.address]}) as driver:
             driver.wait_until_started()
             feeder.await_acknowledged(20_000)
             driver.kill()
@@ -112,7 +112,7 @@ def test_a_driver_that_is_started_again_processes_all_that_was_acknowledged(
         acknowledged = feeder.acknowledged
         assert not processed >= set(range(acknowledged))
         again = {**config, "work_s": 0, "feeders": [feeder.address]}
-        with driver_process(tmp_path, again) as driver:
+        with DriverProcess(tmp_path, again) as driver:
             driver.wait_until_started()
             feeder.await_acknowledged(1000)
             sent = feeder.finish()

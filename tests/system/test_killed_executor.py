@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, command_of, is_running, parent_of
 
@@ -53,7 +53,7 @@ def test_a_killed_executor_loses_nothing_and_with_positions_doubles_nothing(
     with (
         Feeder() as acknowledged,
         Feeder() as positioned,
-        driver_process(
+        DriverProcess(
             tmp_path,
             {
                 "master": "local-cluster[2,2,1024]",

@@ -13,7 +13,7 @@ import pytest
 from penstock.streaming import CheckpointWriteError, StreamingContext
 from penstock.streaming.errors import JobGenerationError
 from penstock.wal import UnwritableFolderError
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.mounts import in_own_mounts
 from tests.system.receivers import NumberedLines
@@ -53,7 +53,7 @@ def test_a_read_only_log_folder_is_an_error_of_start(tmp_path: Path) -> None:
     read_only = f"mount --bind {folder} {folder} && mount -o remount,ro,bind {folder}"
     with (
         Feeder() as feeder,
-        driver_process(
+        DriverProcess(
             tmp_path,
             {
                 "master": "local[2]",
@@ -84,7 +84,7 @@ def test_a_second_application_on_the_same_log_folder_is_refused_and_the_first_un
         run.process(NumberedLines(feeder.address, positions=True))
         run.start()
         feeder.await_acknowledged(1000)
-        with driver_process(
+        with DriverProcess(
             tmp_path, {"master": "local[2]", "feeders": [other.address], "settings": logs}
         ) as second:
             assert second.wait_until_ended() == 1

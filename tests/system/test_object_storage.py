@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -16,10 +15,10 @@ import obstore
 import pytest
 
 from penstock.streaming import DStream, StreamGraphError, StreamingContext
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import MOSTLY_S3, ObjectServer, make_server
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, memory_files
 from tests.system.recoverable import word_of
@@ -80,7 +79,7 @@ def test_a_driver_goes_on_on_another_host_with_an_empty_disk(
                 "feeder": feeder.address,
                 "settings": {"spark.local.dir": str(local), "spark.driver.host": "127.0.0.1"},
             }
-            with driver_process(tmp_path, config, module="tests.system.recoverable") as driver:
+            with DriverProcess(tmp_path, config, module="tests.system.recoverable") as driver:
                 conf = driver.wait_until_started()["conf"]
                 feeder.await_acknowledged(feeder.acknowledged + 3000)
                 if number == 1:
@@ -147,7 +146,7 @@ def test_settings_of_spark_submit_reach_all_processes_and_may_change(
                 command = [*submit, f"spark.local.dir={local}", "--conf"]
                 command += [f"spark.penstock.storage.s3.endpoint={url}", str(tmp_path / "run.py")]
                 module = "tests.system.recoverable"
-                with driver_process(tmp_path, config, command, module) as driver:
+                with DriverProcess(tmp_path, config, command, module) as driver:
                     conf = driver.wait_until_started()["conf"]
                     assert conf["spark.penstock.storage.s3.endpoint"] == url
                     feeder.await_acknowledged(feeder.acknowledged + 3000)
@@ -161,12 +160,7 @@ def test_settings_of_spark_submit_reach_all_processes_and_may_change(
         assert not [path for path in batches.iterdir() if path.suffix == ".other"]
         # Commands have it from the environment.
         monkeypatch.setenv("PENSTOCK_STORAGE_S3_ENDPOINT", server.url)
-        told = subprocess.run(
-            [sys.executable, "-m", "penstock", "checkpoint", checkpoint],
-            capture_output=True,
-            text=True,
-            timeout=HANG_S,
-        )
+        told = run_to_end("-m", "penstock", "checkpoint", checkpoint)
         assert "0 batches not complete" in told.stdout, told
     finally:
         proxy.close()

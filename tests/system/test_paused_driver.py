@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, is_running, keeps_memory
 
@@ -32,7 +32,7 @@ def test_a_driver_that_was_paused_for_longer_than_the_lease_loses_nothing(tmp_pa
     }
     with (
         Feeder() as feeder,
-        driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver,
+        DriverProcess(tmp_path, {**config, "feeders": [feeder.address]}) as driver,
     ):
         application = driver.wait_until_started()["application"]
 

@@ -5,12 +5,10 @@ And requests to a store go wrong on their way, a thousand times.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +18,10 @@ import obstore
 import pytest
 
 from penstock.wal import check
+from tests.programs import kill_one
 from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import ObjectServer, files_of, make_server
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.leftovers import await_that, memory_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -80,23 +79,26 @@ def logs(server: ObjectServer | Disk) -> set[str]:
     return {entry["path"].split("/")[2] for entry in found}
 
 
-def kill_one(chance: random.Random, pids: Path, server: ObjectServer | Disk) -> None:
+def kill_store_or_receivers(
+    chance: random.Random, pids: Path, server: ObjectServer | Disk, driver: DriverProcess
+) -> None:
     """Kill the store, or the process of some receivers."""
     if chance.random() < 0.3:
         server.kill()
         time.sleep(chance.random())
         server.start()
         return
-    receiver = chance.randrange(RECEIVERS)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(int((pids / f"pid-{receiver}").read_text()), signal.SIGKILL)
+    # The number of one that has ended may be another's.
+    running = driver.processes()
+    kill_one({int(path.read_text()) for path in pids.glob("pid-*")} & running.keys(), chance)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("drivers", [1, pytest.param(DRIVERS, marks=pytest.mark.exhaustive)])
 def test_kills_at_any_moment_lose_and_double_nothing_of_any_receiver(
-    tmp_path: Path, server: ObjectServer
+    tmp_path: Path, server: ObjectServer, drivers: int
 ) -> None:
-    kill(tmp_path, server, DRIVERS, KILLS)
+    kill(tmp_path, server, drivers, KILLS)
 
 
 @pytest.mark.long
@@ -113,11 +115,11 @@ def kill(tmp_path: Path, server: ObjectServer | Disk, drivers: int, kills: int) 
     for number in range(drivers + 1):
         local = tmp_path / f"local-{number}"
         config = config_of(server, tmp_path, local, last)
-        with driver_process(tmp_path, config, module="tests.system.process_log_program") as driver:
+        with DriverProcess(tmp_path, config, module="tests.system.process_log_program") as driver:
             conf = driver.wait_until_started()["conf"]
             for _ in range(kills):
                 await_more(batches, chance.randrange(20, 400), driver, last)
-                kill_one(chance, pids, server)
+                kill_store_or_receivers(chance, pids, server, driver)
             if number == drivers:
                 await_more(batches, RECEIVERS * last, driver, last)
                 # Those that were killed had logs of their own, which go with what they held.
@@ -159,7 +161,7 @@ def assert_exact(server: ObjectServer | Disk, batches: Path, last: int) -> None:
 
 def are_few(server: ObjectServer | Disk, pids: Path) -> bool:
     """Tell whether there is one log for each process that has receivers."""
-    return len(logs(server)) <= len({path.read_text() for path in pids.iterdir()})
+    return len(logs(server)) <= len({path.read_text() for path in pids.glob("pid-*")})
 
 
 def await_more(batches: Path, more: int, driver: DriverProcess, last: int) -> None:
@@ -200,7 +202,7 @@ def disturb(
         for number in range(DRIVERS + 1):
             config = config_of(server, tmp_path, tmp_path / f"local-{number}", 10**9)
             module = "tests.system.process_log_program"
-            with driver_process(tmp_path, config, module=module) as driver:
+            with DriverProcess(tmp_path, config, module=module) as driver:
                 driver.wait_until_started()
                 wanted = faults * (number + 1) // (DRIVERS + 1)
 

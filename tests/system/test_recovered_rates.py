@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.rated_program import BATCH_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
@@ -32,13 +32,13 @@ def wait_for_batches(driver: DriverProcess, more: int) -> list[dict[str, Any]]:
 def test_rates_that_were_set_hold_after_the_driver_was_killed(tmp_path: Path) -> None:
     config = {"checkpoint": str(tmp_path / "checkpoint")}
     first = {**config, "set": RATE, "set_bytes": BYTE_RATE, "group": TOTAL}
-    with driver_process(tmp_path, first, module=MODULE) as driver:
+    with DriverProcess(tmp_path, first, module=MODULE) as driver:
         driver.wait_for("rates", lambda event: event["effective"][0] == RATE)
         # A checkpoint is written after each batch was made, and after it was complete.
         wait_for_batches(driver, 2)
         driver.kill()
         driver.assert_no_process_left(40)
-    with driver_process(tmp_path, config, module=MODULE) as driver:
+    with DriverProcess(tmp_path, config, module=MODULE) as driver:
         found = driver.wait_for("rates")
         assert (found["asked"], found["effective"][0], found["sources"][0]) == (RATE, RATE, "user")
         assert found["effective_bytes"] == BYTE_RATE

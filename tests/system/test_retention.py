@@ -12,7 +12,7 @@ from penstock.blockstore.reading.reader import parse_block
 from penstock.errors import SettingError
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import LogReader
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.mounts import own_mounts
 from tests.system.receivers import NumberedLines
@@ -50,7 +50,7 @@ def test_what_was_processed_is_still_in_the_logs_also_of_a_killed_driver(tmp_pat
     }
     with Feeder(line_bytes=1000) as feeder:
         for is_last in (False, True):
-            with driver_process(tmp_path, {**config, "feeders": [feeder.address]}) as driver:
+            with DriverProcess(tmp_path, {**config, "feeders": [feeder.address]}) as driver:
                 driver.wait_until_started()
                 feeder.await_acknowledged(3000)
                 if is_last:
@@ -90,7 +90,7 @@ def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: 
                 "spark.penstock.receiver.byteRate": "1500000/second",
             },
         }
-        with driver_process(tmp_path, config, command) as driver:
+        with DriverProcess(tmp_path, config, command) as driver:
             driver.wait_until_started()
             feeder.await_acknowledged(45_000)
             driver.stop()
@@ -103,7 +103,7 @@ def test_a_disk_that_runs_short_takes_the_oldest_and_holds_nothing_up(tmp_path: 
         free = os.statvfs(inside)
         with open(inside / "other", "wb") as other:
             os.posix_fallocate(other.fileno(), 0, free.f_bavail * free.f_frsize - (1500 << 10))
-        with driver_process(tmp_path, config, command) as driver:
+        with DriverProcess(tmp_path, config, command) as driver:
             driver.wait_until_started()
             feeder.await_acknowledged(10_000)
             total = feeder.finish()

@@ -55,7 +55,7 @@ def test_records_of_a_class_in_the_script_itself_come_to_its_batches(tmp_path: P
     (tmp_path / "program.py").write_text(PROGRAM)
     run = Run(tmp_path, "program.py")
     try:
-        assert run.wait(HANG_S) == 0
+        assert run.wait_until_ended(HANG_S) == 0
         assert "found True" in run.lines
     finally:
-        run.kill()
+        run.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import random
-import signal
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,7 +15,8 @@ import pytest
 
 from penstock.sources.growing_files import GrowingFilesReceiver
 from penstock.streaming import SplitDStream
-from tests.system.leftovers import await_that, is_running
+from tests.programs import kill_one, running_in
+from tests.system.leftovers import await_that
 from tests.system.running import WAIT_S, run_on
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ class Marked(GrowingFilesReceiver):
         super().onStart()
 
     def running(self) -> list[int]:
-        return [pid for pid in (int(path.name) for path in self.pids.iterdir()) if is_running(pid)]
+        return running_in(self.pids)
 
 
 class Lines:
@@ -102,8 +102,7 @@ def test_each_line_is_in_one_batch_whoever_reads_its_file(
                 lines.rotate()
             if cycle % 2:
                 await_that("a receiver", receiver.running, WAIT_S)
-                with suppress(ProcessLookupError, IndexError):
-                    os.kill(chance.choice(receiver.running()), signal.SIGKILL)
+                kill_one(receiver.running(), chance)
             else:
                 stream.scale(chance.randint(1, MOST))
         stream.scale(MOST)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ import pytest
 
 from penstock.sources.kinesis import KinesisReceiver
 from penstock.streaming import SplitDStream
+from tests.programs import kill_one, running_in
 from tests.services.aws_front import Answer, aws_front, error
 from tests.services.moto import KEYS, REGION, MotoServer, moto_server
 from tests.sources.documented_kinesis import DocumentedKinesis
-from tests.system.leftovers import await_that, is_running
+from tests.system.leftovers import await_that
 from tests.system.running import WAIT_S, run_on
 
 pytestmark = pytest.mark.slow
@@ -96,13 +96,8 @@ class Shared:
         return {split.partition("@")[0] for split in found}
 
     def kill_one(self, chance: random.Random) -> None:
-        def running() -> list[int]:
-            pids = (int(path.name) for path in self.folder.iterdir())
-            return [pid for pid in pids if is_running(pid)]
-
-        await_that("a receiver", running, WAIT_S)
-        with suppress(ProcessLookupError, IndexError):
-            os.kill(chance.choice(running()), signal.SIGKILL)
+        await_that("a receiver", lambda: running_in(self.folder), WAIT_S)
+        kill_one(running_in(self.folder), chance)
 
 
 def _not_made_again() -> Shared:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import run_to_end
 from tests.system.leftovers import await_that, is_running
 from tests.system.running import WAIT_S
 from tests.system.shared_slot_program import EXITS, LAST, RECEIVERS
@@ -20,15 +18,7 @@ from tests.system.shared_slot_program import EXITS, LAST, RECEIVERS
 def test_twenty_receivers_on_two_cores_lose_nothing_when_their_processes_are_killed(
     tmp_path: Path,
 ) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.system.shared_slot_program", str(tmp_path)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-5000:]
+    ended = run_to_end("-m", "tests.system.shared_slot_program", tmp_path)
     found = json.loads(ended.stdout.splitlines()[-1])
     assert found["seen"] == {str(number): list(range(LAST)) for number in range(RECEIVERS)}
     assert all(state == "running" for state, _ in found["states"])

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock.host.interrupts import SAME_SIGNAL_S
-from tests.bounds import HANG_S
-from tests.system.leftovers import MARK, await_that, marked_processes
+from tests.programs import Program
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-
-BOUND_S = HANG_S
 
 PROGRAM = """
 import sys
@@ -58,67 +50,33 @@ print("after", report, flush=True)
 """
 
 
-class Program:
-    """A program, and what it said so far."""
+class Signalled(Program):
+    """A program that gets signals."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
-        self.mark = uuid.uuid4().hex
+    def __init__(self, folder: Path, mode: str = "") -> None:
         script = folder / "program.py"
         script.write_text(PROGRAM)
-        root = str(Path(__file__).parents[2])
-        environment = {**os.environ, MARK: self.mark, "PYTHONPATH": root, "TMPDIR": str(folder)}
-        environment["PYSPARK_PYTHON"] = sys.executable
-        self.process = subprocess.Popen(
-            [sys.executable, str(script), mode],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            cwd=folder,
-            start_new_session=True,
-        )
-        self.lines: list[str] = []
+        command = [sys.executable, script, mode]
+        super().__init__(command, folder, stdin=subprocess.DEVNULL, TMPDIR=str(folder))
 
     def until(self, part: str) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip())
-            if part in line:
-                return
-        raise AssertionError(f"it ended before {part!r}: {self.lines}")
+        self.wait_for_line(lambda line: part in line)
 
     def send(self, number: int) -> None:
         """Send what a terminal sends to all of it, and ``timeout`` to its first process first."""
         if number == signal.SIGTERM:
             self.process.send_signal(number)
-        os.killpg(self.process.pid, number)
+        self.signal(number)
 
     def end(self) -> tuple[int, list[str]]:
         """Return the exit code, and what was said but for the batches."""
-        assert self.process.stdout is not None
-        self.lines += [line.rstrip() for line in self.process.stdout]
-        code = self.process.wait(BOUND_S)
-        await_that("no process is left", lambda: not marked_processes(self.mark))
+        code = self.wait_until_ended()
+        self.assert_no_process_left()
         # A machine may be slow, and say so.
         left_out = ("batch of", "on its way", "slow disk:")
         said = [line for line in self.lines if line and not line.startswith(left_out)]
         assert not any("py4j" in line.lower() or "Traceback" in line for line in said), said
         return code, said[said.index("made") + 1 :]
-
-
-@contextmanager
-def program(folder: Path, mode: str = "") -> Iterator[Program]:
-    made = Program(folder, mode)
-    # A program that does not end says nothing more either.
-    bound = threading.Timer(BOUND_S, os.killpg, (made.process.pid, signal.SIGKILL))
-    bound.start()
-    try:
-        yield made
-    finally:
-        bound.cancel()
-        for pid in marked_processes(made.mark):
-            os.kill(pid, signal.SIGKILL)
-        made.process.wait(BOUND_S)
 
 
 @pytest.mark.long
@@ -130,7 +88,7 @@ def program(folder: Path, mode: str = "") -> Iterator[Program]:
     ],
 )
 def test_a_signal_while_it_starts_stops_it_once_it_has_started(tmp_path: Path, number: int) -> None:
-    with program(tmp_path) as running:
+    with Signalled(tmp_path) as running:
         running.until("made")
         running.until("on its way")
         running.send(number)
@@ -151,7 +109,7 @@ def test_a_signal_while_it_starts_stops_it_once_it_has_started(tmp_path: Path, n
     ],
 )
 def test_a_signal_while_it_runs_stops_gracefully(tmp_path: Path, number: int) -> None:
-    with program(tmp_path) as running:
+    with Signalled(tmp_path) as running:
         running.until("batch of")
         running.send(number)
         code, said = running.end()
@@ -165,7 +123,7 @@ def test_a_signal_while_it_runs_stops_gracefully(tmp_path: Path, number: int) ->
 def test_a_second_signal_while_it_stops_ends_that_at_once_and_says_what_was_given_up(
     tmp_path: Path,
 ) -> None:
-    with program(tmp_path, "hangs") as running:
+    with Signalled(tmp_path, "hangs") as running:
         running.until("batch of")
         running.send(signal.SIGTERM)
         running.until("SIGTERM: stopping gracefully")

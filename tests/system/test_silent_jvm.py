@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.bounds import HANG_S
 from tests.system.driver_process import DriverProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -28,7 +27,7 @@ def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: 
     driver = DriverProcess(tmp_path, {"when": when}, module="tests.system.silent_jvm_program")
     jvm = driver.wait_for("silent")["jvm"]
     try:
-        driver.wait_for("stopped", timeout_s=HANG_S)
+        driver.wait_for("stopped")
         assert driver.wait_until_ended() == 0
         told = driver.log()
         assert f"The JVM of Spark (process {jvm}) has not stopped the SparkContext" in told
@@ -46,12 +45,9 @@ def test_a_stop_says_that_the_jvm_does_not_answer_and_ends(when: str, tmp_path: 
 @pytest.mark.long
 def test_a_jvm_that_dies_during_a_start_is_told_as_the_end_of_spark(tmp_path: Path) -> None:
     when = {"when": "dies at start"}
-    driver = DriverProcess(tmp_path, when, module="tests.system.silent_jvm_program")
-    try:
-        error = driver.wait_for("failed", timeout_s=HANG_S)["error"]
+    with DriverProcess(tmp_path, when, module="tests.system.silent_jvm_program") as driver:
+        error = driver.wait_for("failed")["error"]
         assert error.startswith(
             "SparkEndedError: the streams have ended because Spark has: its JVM"
         )
         assert driver.wait_until_ended() == 0
-    finally:
-        driver.close()

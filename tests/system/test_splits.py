@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.system.leftovers import await_that, command_of, is_running, parent_of
+from tests.programs import Program, executors_of, kill_one, running_in
+from tests.system.leftovers import await_that, is_running
 from tests.system.running import WAIT_S
 from tests.system.splits_program import MOST, SPLITS
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
-class Program:
+class Splits:
     """The driver, which is killed and started again."""
 
     def __init__(
@@ -37,57 +35,33 @@ class Program:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tests.system.splits_program"),
-                *(str(self.folder), self.master, str(self.last), self.settings),
-            ],
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.getcwd()},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(self.folder / "stderr", "a"),  # noqa: SIM115
-            text=True,
-            start_new_session=True,
-        )
-        self.read("started")
-
-    def read(self, word: str) -> None:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().strip()
-        assert line == word, (line, (self.folder / "stderr").read_text()[-5000:])
+        arguments = (self.folder, self.master, str(self.last), self.settings)
+        command = [sys.executable, "-m", "tests.system.splits_program", *arguments]
+        self.driver = Program(command, self.folder, errors=self.folder / "stderr")
+        self.asked = 0
+        self.driver.wait_for_line("started".__eq__)
 
     def scale(self, count: int) -> None:
         self.ask(str(count))
 
     def ask(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        self.read("scaled")
+        self.driver.tell(line)
+        self.asked += 1
+        self.driver.wait_for_line("scaled".__eq__, count=self.asked)
 
     def receivers(self) -> list[int]:
-        pids = (int(path.name) for path in (self.folder / "pids").iterdir())
-        return [pid for pid in pids if is_running(pid)]
+        return running_in(self.folder / "pids")
 
     def executors(self) -> list[int]:
-        found = set()
-        for pid in self.receivers():
-            with suppress(OSError, ValueError, IndexError):
-                while pid > 1 and "CoarseGrainedExecutorBackend" not in command_of(pid):
-                    pid = parent_of(pid)
-                found.add(pid)
-        return sorted(found - {0, 1})
+        return executors_of(self.receivers())
 
     def kill_one(self, find: Callable[[], list[int]], chance: random.Random) -> None:
         """Kill one of what there is, once there is some."""
         await_that("something to kill", find, WAIT_S)
-        if found := find():
-            with suppress(ProcessLookupError):
-                os.kill(chance.choice(found), signal.SIGKILL)
+        kill_one(find(), chance)
 
     def kill_driver(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self.driver.kill_group()
         self.start()
 
     def seen(self) -> dict[str, list[tuple[int, str]]]:
@@ -112,27 +86,24 @@ class Program:
         return path.read_text() if path.exists() else ""
 
     def stop(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        assert self.process.wait(WAIT_S) == 0, (self.folder / "stderr").read_text()[-5000:]
+        self.driver.end_input()
+        assert self.driver.wait_until_ended() == 0, self.driver.report()
 
 
 @contextmanager
 def program(
     folder: Path, master: str, last: int, settings: Mapping[str, str] | None = None
-) -> Iterator[Program]:
-    made = Program(folder, master, last, settings)
+) -> Iterator[Splits]:
+    made = Splits(folder, master, last, settings)
     try:
         yield made
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(made.process.pid, signal.SIGKILL)
-        made.process.wait()
+        made.driver.kill_group()
         for pid in made.receivers():
             await_that("the end of receivers", lambda pid=pid: not is_running(pid), WAIT_S)
 
 
-def check(running: Program) -> None:
+def check(running: Splits) -> None:
     """Check that each number was seen once, and each split in one place at a time."""
     seen = running.seen()
     assert {split: sorted(number for number, _ in found) for split, found in seen.items()} == {
@@ -254,7 +225,7 @@ def test_receivers_that_take_long_to_start_read_however_often_it_scales(tmp_path
     with program(tmp_path, "local[6]", 50) as running:
         end_s = time.monotonic() + WAIT_S
         while not running.seen():
-            assert time.monotonic() < end_s, (tmp_path / "stderr").read_text()[-5000:]
+            assert time.monotonic() < end_s, running.driver.report()
             running.scale(next(counts))
             time.sleep(1)
         running.await_all()

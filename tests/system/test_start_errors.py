@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +10,8 @@ import pytest
 
 from penstock.errors import SettingError
 from penstock.streaming import StreamGraphError, StreamingContext
-from tests.bounds import HANG_S
-from tests.system.driver_process import driver_process
+from tests.programs import run_to_end
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.running import run_on
 
@@ -28,7 +25,7 @@ def some() -> Iterator[int]:
 def test_a_receiver_on_one_core_is_an_error_that_names_local_2(tmp_path: Path) -> None:
     with (
         Feeder() as feeder,
-        driver_process(tmp_path, {"master": "local[1]", "feeders": [feeder.address]}) as driver,
+        DriverProcess(tmp_path, {"master": "local[1]", "feeders": [feeder.address]}) as driver,
     ):
         assert driver.wait_until_ended() == 1
         assert "NotEnoughCoresError" in driver.log()
@@ -71,14 +68,7 @@ start(SparkConf())
 def test_a_mistyped_setting_does_not_come_back_in_a_notebook(tmp_path: Path) -> None:
     """The JVM of the process keeps what its first SparkContext was given."""
     (tmp_path / "notebook.py").write_text(_NOTEBOOK)
-    ended = subprocess.run(
-        [sys.executable, str(tmp_path / "notebook.py")],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=True,
-    )
+    ended = run_to_end(tmp_path / "notebook.py")
     refused, started = ended.stdout.strip().splitlines()
     assert "spark.penstock.blok.maxSize='1m' is not accepted" in refused
     assert "Settings are those of the SparkContext: stop it, and make a new one" in refused

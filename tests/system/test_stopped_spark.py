@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 
 _JAVA = ("\t", "org.", "java.", "Caused by")
 _OF_TASK = re.compile(r" ERROR (TaskContextImpl|Executor): ")
@@ -110,16 +108,7 @@ def test_whenever_spark_is_stopped_the_terminal_says_so_once(moment: str, tmp_pa
 
 def run(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(program)
-    root = str(Path(__file__).parents[2])
-    return subprocess.run(
-        [sys.executable, "program.py", str(folder), *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
-    )
+    return run_to_end("program.py", folder, *arguments, folder=folder, code=None)
 
 
 def without_tasks(lines: list[str]) -> Iterator[str]:

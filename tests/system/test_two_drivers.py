@@ -6,25 +6,23 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.tracker import ReceivedBlockTracker
 from penstock.wal import check
 from tests.bounds import HANG_S
+from tests.programs import ROOT, TellingProgram
 from tests.services.http_faults import FaultyHttp
 from tests.services.object_stores import ObjectServer, files_of, make_server
-from tests.system.driver_process import ROOT, DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.ledger_driver import contents
 from tests.system.leftovers import await_that
@@ -50,50 +48,19 @@ LATE_S = 3 * HANG_S
 LET_GO = ("before the other begins", "while it begins", "when it writes", "when it goes on")
 
 
-class Driver:
+class Driver(TellingProgram):
     """A `tests.system.ledger_driver` on a host of its own, as far as Penstock sees it."""
 
     def __init__(self, address: str, name: str, environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [*on_another_host(), sys.executable, "-m", "tests.system.ledger_driver", address, name],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        self.said: list[dict[str, Any]] = []
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._read, name=name)
-        self._thread.start()
+        module = ["-m", "tests.system.ledger_driver"]
+        command = [*on_another_host(), sys.executable, *module, address, name]
+        super().__init__(command, ROOT, **environment)
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._changed:
-                self.said.append(json.loads(line))
-                self._changed.notify_all()
-        with self._changed:
-            self.said.append({"what": "silent"})
-            self._changed.notify_all()
-
-    def all(self, what: str) -> list[dict[str, Any]]:
-        return [each for each in list(self.said) if each["what"] == what]
-
-    def await_that(self, holds: Callable[[], object], timeout_s: float = HANG_S) -> None:
-        with self._changed:
-            assert self._changed.wait_for(holds, timeout_s), self.said[-20:]
+    def await_that(self, holds: Callable[[], object]) -> None:
+        self.await_said("such event", holds)
 
     def go(self, count: int) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):
-            self.process.stdin.write(f"go {count}\n")
-            self.process.stdin.flush()
-
-    def signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, number)
+        self.tell(f"go {count}")
 
     @property
     def added(self) -> list[int]:
@@ -106,15 +73,6 @@ class Driver:
     @property
     def why(self) -> str:
         return str(self.all("ended")[0]["why"])
-
-    def close(self) -> None:
-        self.signal(signal.SIGKILL)
-        self.process.wait(HANG_S)
-        self._thread.join(HANG_S)
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with suppress(OSError):
-                pipe.close()
 
 
 @pytest.fixture
@@ -161,7 +119,7 @@ def pause_one(server: ObjectServer, number: int, pause_s: float) -> str:
             wanted = chance.randrange(5, 80)
             first.await_that(lambda: len(first.added) >= wanted or first.has_ended)
             way.hold(text, method, is_done=is_done, after=chance.randrange(3))
-        assert way.holds.wait(HANG_S), first.said[-5:]
+        assert way.holds.wait(HANG_S), first.events[-5:]
         if chance.random() < 0.5:
             time.sleep(chance.random() * 0.05)
         first.signal(signal.SIGSTOP)
@@ -175,7 +133,7 @@ def pause_one(server: ObjectServer, number: int, pause_s: float) -> str:
             way.let_go()
         second.go(40)
         second.await_that(lambda: second.all("done") or second.has_ended)
-        assert not second.has_ended, second.said[-5:]
+        assert not second.has_ended, second.events[-5:]
         if let_go == LET_GO[2]:
             way.let_go()
         acknowledged = first.added
@@ -235,7 +193,7 @@ def pause_one(server: ObjectServer, number: int, pause_s: float) -> str:
 
 
 def told(drivers: tuple[Driver, ...]) -> Callable[[], str]:
-    return lambda: "\n".join(str(each.said[-8:]) for each in drivers)
+    return lambda: "\n".join(str(each.events[-8:]) for each in drivers)
 
 
 def many(pause: Callable[[int], str], count: int, at_once: int) -> None:
@@ -300,7 +258,7 @@ def pause_a_whole_one(server: ObjectServer, folder: Path, number: int, pause_s: 
             }
             command = ("env", f"AWS_ENDPOINT_URL={url}", *on_another_host(), sys.executable)
             return stack.enter_context(
-                driver_process(folder, config, command, "tests.system.recoverable")
+                DriverProcess(folder, config, command, "tests.system.recoverable")
             )
 
         first = start("first", way.url)

@@ -17,7 +17,7 @@ from penstock.streaming import StreamingContext
 from penstock.wal import KEY_VARIABLE, EncryptionKey
 from tests.doubles import Events
 from tests.services.hdfs import Hdfs
-from tests.system.driver_process import DriverProcess, driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that
 from tests.system.receivers import Numbers
@@ -47,7 +47,7 @@ class Upgraded:
             **config,
         }
         module = "tests.system.upgraded"
-        driver = stack.enter_context(driver_process(self.folder, config, module=module))
+        driver = stack.enter_context(DriverProcess(self.folder, config, module=module))
         driver.wait_until_started()
         return driver
 

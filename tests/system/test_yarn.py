@@ -11,7 +11,7 @@ import pytest
 
 from tests.services.jars import JarsMissingError
 from tests.services.yarn import Yarn
-from tests.system.driver_process import driver_process
+from tests.system.driver_process import DriverProcess
 from tests.system.feeder import Feeder
 from tests.system.leftovers import await_that, block_servers, is_running
 from tests.system.test_killed_executor import executor_of
@@ -52,7 +52,7 @@ def test_what_a_container_stored_is_processed_once_after_it_was_killed(
     }
     with (
         Feeder() as feeder,
-        driver_process(
+        DriverProcess(
             tmp_path,
             {
                 "master": "yarn",

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -18,10 +15,10 @@ from penstock.tracker import ReceivedBlockTracker
 from penstock.wire import ApplicationLink, Client, WireError, WireOptions
 from penstock.wire.messages import AddBlock, Message, Ok
 from tests.bounds import HANG_S
+from tests.programs import Program
 from tests.tracker.ledger_cases import attempt_name, block
 from tests.tracker.ledger_process import SECRET, STREAMS
 
-ROOT = Path(__file__).parents[2]
 ENOUGH = 4000
 
 
@@ -68,16 +65,9 @@ class Feeder(threading.Thread):
 @pytest.mark.parametrize("round_", range(3))
 def test_i1_what_a_killed_driver_answered_is_in_its_ledger(tmp_path: Path, round_: int) -> None:
     folder = str(tmp_path / "receivedBlockMetadata")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.tracker.ledger_process", folder],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
+    command = [sys.executable, "-m", "tests.tracker.ledger_process", folder]
+    with Program(command, tmp_path) as driver:
+        said = json.loads(driver.wait_for_line(bool))
         feeders = [
             Feeder(tuple(said["address"]), stream, said["first"][stream]) for stream in STREAMS
         ]
@@ -85,12 +75,8 @@ def test_i1_what_a_killed_driver_answered_is_in_its_ledger(tmp_path: Path, round
             feeder.start()
         while sum(len(feeder.answered) for feeder in feeders) < ENOUGH * (round_ + 1):
             feeders[0].join(0.005)
-            assert process.poll() is None
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait(HANG_S)
-        process.stdout.close()
+            assert driver.process.poll() is None, driver.report()
+        driver.kill()
     for feeder in feeders:
         feeder.join(HANG_S)
         assert not feeder.is_alive()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from tests.bounds import HANG_S
+from tests.programs import run_to_end
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,22 +20,12 @@ ROOT = Path(__file__).parents[2]
 def test_receivers_are_spread_and_one_whose_executor_is_killed_goes_on_elsewhere(
     tmp_path: Path,
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.tracker.local_cluster_application", str(tmp_path)],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "SPARK_HOME": os.path.dirname(pyspark.__file__),
-            # local-cluster tells its workers apart from the driver by nothing else.
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        },
-        capture_output=True,
-        text=True,
-        timeout=HANG_S,
-        check=False,
+    done = run_to_end(
+        *("-m", "tests.tracker.local_cluster_application", tmp_path),
+        SPARK_HOME=os.path.dirname(pyspark.__file__),
+        # local-cluster tells its workers apart from the driver by nothing else.
+        SPARK_LOCAL_IP="127.0.0.1",
     )
-    assert done.returncode == 0, done.stderr[-3000:]
     said = json.loads(done.stdout.splitlines()[-1])
     counts = said.pop("counts")
     assert said == {"apart": True, "moved": True, "restarted": [0], "complete": [True, True]}

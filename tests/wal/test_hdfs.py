@@ -31,6 +31,7 @@ from penstock.wal import (
 )
 from penstock.wal._hdfs.filesystem import HdfsAppendFile, HdfsFileSystem
 from tests.bounds import HANG_S
+from tests.programs import run_to_end
 from tests.services.hdfs import Hdfs, write_configuration
 from tests.wal.records import read_record
 
@@ -437,13 +438,7 @@ def test_a_forked_process_has_its_own_client_and_the_default_comes_from_the_conf
 ) -> None:
     # Without a NameNode in the address it is that of HADOOP_CONF_DIR.
     address = "hdfs://" + hdfs.path(hdfs.new_folder())
-    told = subprocess.run(
-        [sys.executable, "-c", FORKING, address],
-        env={**os.environ, "HADOOP_CONF_DIR": str(hdfs.conf_dir)},
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-    )
+    told = run_to_end("-c", FORKING, address, HADOOP_CONF_DIR=str(hdfs.conf_dir))
     assert told.stdout == "child\n", told.stderr
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -35,8 +35,9 @@ from penstock.wal import (
 )
 from penstock.wal._hdfs.filesystem import HdfsFileSystem, _clients
 from tests.blockstore.test_on_hdfs import put, store, without_memory
+from tests.programs import run_to_end
 from tests.services.hdfs import Hdfs
-from tests.wal.test_hdfs import BOUND_S, OPTIONS
+from tests.wal.test_hdfs import OPTIONS
 
 __all__ = ["store"]
 
@@ -47,16 +48,26 @@ PATIENT_S = 10_000.0
 """Who waits so long for what can never pass meets the bound of the test."""
 
 
+@contextmanager
+def impatient(fs: HdfsFileSystem) -> Iterator[None]:
+    """Let a client wait less while its HDFS hangs; before and after, it may just be busy."""
+    before_s = fs.patience_s
+    fs.patience_s = fs._outage._patience_s = IMPATIENT_S
+    try:
+        yield
+    finally:
+        fs.patience_s = fs._outage._patience_s = before_s
+
+
 class Place:
-    """A folder of an HDFS with a file in it, and a client of little patience."""
+    """A folder of an HDFS with a file in it, and a client."""
 
     def __init__(self, hdfs: Hdfs) -> None:
         self.folder = hdfs.path(hdfs.new_folder())
         self.file = f"{self.folder}/file"
-        self.fs = HdfsFileSystem(hdfs.address, patience_s=IMPATIENT_S)
-        patient = HdfsFileSystem(hdfs.address)
-        patient.make_folder(self.folder)
-        file = patient.create(self.file, direct=False)
+        self.fs = HdfsFileSystem(hdfs.address)
+        self.fs.make_folder(self.folder)
+        file = self.fs.create(self.file, direct=False)
         file.write(0, [b"bytes"], sync=True)
         file.close()
 
@@ -90,7 +101,7 @@ def test_each_kind_of_call_ends_while_the_name_node_hangs_and_works_when_it_goes
     file.write(0, [b"bytes"], sync=True)
     lock = place.fs.lock(f"{place.folder}/MINE", "a test")
     found = {}
-    with hdfs.paused_name_node():
+    with hdfs.paused_name_node(), impatient(place.fs):
         for name, call in NAME_NODE_CALLS.items():
             with pytest.raises(StorageAwayError) as caught:
                 # Each as the first that finds it out; what is known to be away ends at once.
@@ -127,10 +138,10 @@ def test_a_file_that_is_let_go_unclosed_holds_nobody_up_while_the_name_node_hang
 def test_reads_and_writes_end_while_the_data_nodes_hang(hdfs: Hdfs) -> None:
     place = Place(hdfs)
     shown = place.fs.open(place.file)
-    with hdfs.paused_data_node(0), hdfs.paused_data_node(1):
+    file = place.fs.create(f"{place.folder}/new", direct=False)
+    with hdfs.paused_data_node(0), hdfs.paused_data_node(1), impatient(place.fs):
         with pytest.raises(StorageAwayError):
             shown.read(0, 5)
-        file = place.fs.create(f"{place.folder}/new", direct=False)
         with pytest.raises(OSError, match="HDFS") as caught:
             file.write(0, [b"bytes"], sync=True)
         assert answer_of(caught.value) is Answer.AWAY
@@ -141,10 +152,10 @@ def test_reads_and_writes_end_while_the_data_nodes_hang(hdfs: Hdfs) -> None:
 @pytest.mark.long
 def test_a_log_says_that_the_name_node_hangs_and_goes_on_when_it_does(hdfs: Hdfs) -> None:
     folder = hdfs.path(hdfs.new_folder())
-    fs = HdfsFileSystem(hdfs.address, patience_s=IMPATIENT_S)
+    fs = HdfsFileSystem(hdfs.address)
     with LogWriter.create(folder, options=OPTIONS, fs=fs) as log:
         log.append(1, b"before")
-        with hdfs.paused_name_node():
+        with hdfs.paused_name_node(), impatient(fs):
             for _ in range(2):
                 with pytest.raises(LogWriteError, match=r"HDFS has (not answered|been away)"):
                     log.roll()
@@ -181,16 +192,15 @@ def test_a_log_that_was_stopped_while_the_name_node_was_away_is_free_for_another
     hdfs: Hdfs,
 ) -> None:
     address = hdfs.new_folder()
-    fs = HdfsFileSystem(hdfs.address, patience_s=IMPATIENT_S)
+    fs = HdfsFileSystem(hdfs.address)
     log = LogWriter.create(hdfs.path(address), options=OPTIONS, fs=fs)
     log.append(1, b"first")
 
     def start_another() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", NEXT, address]
-        return subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
+        return run_to_end("-c", NEXT, address, code=None)
 
     assert f"in use by process {os.getpid()}" in start_another().stderr
-    with hdfs.paused_name_node():
+    with hdfs.paused_name_node(), impatient(fs):
         log.close()
     HdfsFileSystem(hdfs.address).wait_until_it_answers()
     assert "LOCK" in HdfsFileSystem(hdfs.address).list_folder(hdfs.path(address))
@@ -298,10 +308,10 @@ def test_a_block_on_hdfs_is_lost_only_when_hdfs_says_that_it_is_not_there(
     store: Any, hdfs: Hdfs, stranger: HdfsFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = put(store, BlockKind.BINARY, [b"one"])
-    impatient = HdfsFileSystem(hdfs.address, patience_s=IMPATIENT_S)
+    hurried = HdfsFileSystem(hdfs.address, patience_s=IMPATIENT_S)
     store.close()
     with hdfs.paused_name_node(), pytest.raises(BlockUnavailableError, match="may be whole"):
-        found_by(info, monkeypatch, impatient)
+        found_by(info, monkeypatch, hurried)
     with pytest.raises(BlockUnavailableError, match="Permission denied"):
         found_by(info, monkeypatch, stranger)
     with (
@@ -309,7 +319,7 @@ def test_a_block_on_hdfs_is_lost_only_when_hdfs_says_that_it_is_not_there(
         hdfs.paused_data_node(1),
         pytest.raises(BlockUnavailableError, match="may be whole"),
     ):
-        found_by(info, monkeypatch, impatient)
+        found_by(info, monkeypatch, hurried)
     patient = HdfsFileSystem(hdfs.address)
     assert found_by(info, monkeypatch, patient) == [b"one"]
     segment = msgspec.structs.replace(info.segment, segment=info.segment.segment + 7)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +16,7 @@ from penstock.sources.kafka import ConsumerStrategies, KafkaReceiver
 from penstock.sources.kafka.engines import ENGINES
 from penstock.wire.messages import ReportError, StopReceiver
 from tests.bounds import HANG_S
+from tests.programs import Program
 from tests.receiver.conftest import run, shared, tracker
 from tests.receiver.running import Running, Tracker
 from tests.services.kafka import Broker, Kafka
@@ -31,7 +29,6 @@ __all__ = ["run", "shared", "tracker"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(720)]
 
 WAIT_S = HANG_S
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -96,13 +93,11 @@ def test_a_driver_that_is_killed_reads_the_same_ranges_again(
     for partition in range(2):
         started.send(topic, partition, numbers(partition * 5000, partition * 5000 + 5000))
     for attempt in range(2):
-        program = _program(given)
-        try:
+        command = [sys.executable, "-m", "tests.sources.kafka.recoverable", json.dumps(given)]
+        with Program(command, tmp_path, errors=tmp_path / "errors") as program:
             enough = 2 if attempt == 0 else 5
             _until(lambda: time.sleep(0.05), lambda e=enough: len(_complete(results)) >= e)
-        finally:
-            os.killpg(program.pid, signal.SIGKILL)
-            program.wait(30)
+            program.kill_group()
     by_batch: dict[str, Any] = {}
     for path in _complete(results):
         batch = path.name.split("-")[0]
@@ -154,18 +149,6 @@ def test_a_record_whose_function_raises_is_a_dead_letter_with_its_bytes_and_plac
     assert "raised ValueError" in letter.reason
     # Its position is durable: it does not come again.
     tracker.wait_for(lambda: tracker.last_position()[topic]["0"] == 10)
-
-
-def _program(given: dict[str, Any]) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.sources.kafka.recoverable", json.dumps(given)]
-    return subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def _complete(folder: Path) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bounds import HANG_S
+from tests.programs import executors_of, kill_one
 from tests.services.hdfs import Hdfs
 from tests.services.http_faults import FaultyHttp
 from tests.services.kafka import Broker
 from tests.services.versitygw import VersityServer
 from tests.system.driver_process import DriverProcess
-from tests.system.leftovers import block_servers, command_of, is_running, parent_of
+from tests.system.leftovers import block_servers, is_running
 from tests.system.recoverable import MOMENTS
 
 LEASE_S = 2.0
@@ -80,14 +80,7 @@ class Life:
         return [pid for pid in self.victims.receivers() if is_running(pid)]
 
     def executors(self) -> list[int]:
-        found = set()
-        for pid in self.receivers():
-            with suppress(OSError, IndexError):
-                while pid > 1 and "CoarseGrainedExecutorBackend" not in command_of(pid):
-                    pid = parent_of(pid)
-                if pid > 1:
-                    found.add(pid)
-        return sorted(found)
+        return executors_of(self.receivers())
 
     def servers(self) -> list[int]:
         return block_servers(self.application)
@@ -99,9 +92,7 @@ class Life:
     # -- how ---------------------------------------------------------------------------------------
 
     def kill(self, pids: list[int]) -> None:
-        if pids:
-            with suppress(ProcessLookupError):
-                os.kill(self.chance.choice(pids), signal.SIGKILL)
+        kill_one(pids, self.chance)
 
     def pause(self, pids: list[int]) -> None:
         """Stop one of them for longer than the lease."""
@@ -141,24 +132,15 @@ class Life:
 
     def wait(self, least_s: float, most_s: float) -> None:
         """Wait so long, or until the driver ends."""
-        with suppress(subprocess.TimeoutExpired):
-            self.driver.process.wait(self.chance.uniform(least_s, most_s))
+        self.driver.ends_within(self.chance.uniform(least_s, most_s))
 
     def order(self, line: str) -> None:
-        pipe = self.driver.process.stdin
-        assert pipe is not None
-        with suppress(BrokenPipeError):
-            pipe.write(f"{line}\n")
-            pipe.flush()
+        self.driver.tell(line)
 
     def die_within(self, timeout_s: float) -> bool:
         """Wait until the driver has killed itself, or else kill it; tell whether it did it."""
-        try:
-            self.driver.process.wait(timeout_s)
-            by_itself = True
-        except subprocess.TimeoutExpired:
+        if not (by_itself := self.driver.ends_within(timeout_s)):
             self.driver.kill()
-            by_itself = False
         assert self.driver.process.returncode == -signal.SIGKILL, self.driver.report()
         self.ended = True
         return by_itself
