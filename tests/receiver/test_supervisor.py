@@ -166,6 +166,10 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "Bounds", lambda **changed: bounds)
 
 
+def test_behind_a_stop_there_is_time_for_both_calls_of_the_author() -> None:
+    assert Bounds(user_call_s=100.0).overrun_s > 200.0
+
+
 @pytest.mark.usefixtures("no_patience")
 @pytest.mark.parametrize("what", ["put", "close", "release"])
 def test_an_attempt_ends_in_time_whatever_of_the_log_hangs(

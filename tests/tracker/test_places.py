@@ -228,6 +228,15 @@ def _filled(sizes: list[tuple[int, int]]) -> KeptBlocks:
     return kept
 
 
+def test_what_came_late_is_forgotten_when_it_is_released() -> None:
+    kept = KeptBlocks("epoch")
+    for number in (1, 3, 2, 4):
+        kept.append(number, block(0, attempt_name(1), number), 0)
+    assert kept._late == {2}
+    kept.release(4)
+    assert (kept._late, kept.first, len(kept)) == (set(), 4, 0)
+
+
 def _sized(info: ReceivedBlockInfo, records: int, size: int) -> ReceivedBlockInfo:
     return msgspec.structs.replace(info, num_records=records, num_bytes=size)
 

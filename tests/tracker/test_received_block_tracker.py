@@ -25,10 +25,12 @@ from penstock.tracker.errors import (
 from penstock.tracker.ledger._block_numbers import BlockNumbers
 from penstock.tracker.ledger._driver_log import SnapshotRule
 from penstock.tracker.ledger._kept_blocks import Retention
+from penstock.tracker.ledger._ledger_state import LedgerState, StreamLedger
 from penstock.tracker.ledger.events import (
     EVENTS_KIND,
     FORMAT,
     AttemptRegistrationEvent,
+    BatchAllocationEvent,
     LedgerRecord,
     addition_events,
     encode,
@@ -819,3 +821,22 @@ def test_attempts_that_are_registered_together_are_in_the_log_together_or_not_at
     ledger.close()
     assert ReceivedBlockTracker.recover([0, 1], cut).attempts == (old,)
     assert set(ReceivedBlockTracker.recover([0, 1], whole).attempts) == {old, A1, A2}
+
+
+@pytest.mark.parametrize(
+    ("batch", "streams", "says"),
+    [
+        (1000, ((7, ((1, 1),)),), "of unknown stream 7"),
+        (1000, ((0, ((1 << 33, 1),)),), f"takes block input-0-{1 << 33}, which is not waiting"),
+        (-1, (), "batch -1 is allocated after batch 0, but not later"),
+    ],
+)
+def test_a_batch_takes_only_what_waits(
+    batch: int, streams: tuple[tuple[int, tuple[tuple[int, int], ...]], ...], says: str
+) -> None:
+    state = LedgerState()
+    state.streams[0] = StreamLedger()
+    state.last_batch = 0
+    with pytest.raises(LedgerError, match=says):
+        state.apply(BatchAllocationEvent(batch, streams))
+    assert (state.batches, state.last_batch) == ({}, 0)

@@ -154,6 +154,7 @@ def test_the_position_of_a_split_that_is_gone_is_there_when_it_comes_back_elsewh
     # A receiver that is not wanted leaves nothing, so that a program may come that has it not.
     ledger.divide(SplitsEvent(((0, ("a",)), (1, ("c", "b"))), 2, 2))
     ledger.divide(SplitsEvent(((0, ("a",)), (1, ("c",))), 2, 2))
+    assert (place(ledger, 0), place(ledger, 1)) == ({"a": 1}, {"b": 2})
     ledger.divide(SplitsEvent(((0, ("a", "c")), (1, None)), 1, 2))
     assert (place(ledger, 0), place(ledger, 1)) == ({"a": 1, "b": 2}, None)
     ledger.divide(SplitsEvent(((0, None), (1, None)), 1, 2))
