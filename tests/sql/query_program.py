@@ -123,13 +123,16 @@ def main(config: dict[str, Any]) -> None:
         writers[name] = frame.writeStream.foreachBatch(keep(folder / name, hold, held))
     for name, writer in writers.items():
         writer.option("checkpointLocation", str(folder / f"cp-{name}"))
-    # This one first: what the others have passed is released before one that comes late has asked.
-    queries = {"both": writers["both"].start()}
-    while not (folder / "cp-both" / "offsets" / "0").exists():
-        if not queries["both"].isActive:
-            queries["both"] = writers["both"].start()
+    # These first: what the others have passed is released before one that comes late has asked.
+    # The streams wait after their first hundred, so that all ask before there is more to pass.
+    first = ("both", "earliest", "parquet")
+    queries = {name: writers[name].start() for name in first}
+    while not all((folder / f"cp-{name}" / "offsets" / "0").exists() for name in first):
+        for name in first:
+            if not queries[name].isActive:
+                queries[name] = writers[name].start()
         time.sleep(0.1)
-    queries.update({name: writers[name].start() for name in frames.keys() | {"parquet"}})
+    queries["latest"] = writers["latest"].start()
     say("started")
 
     def finish(name: str) -> None:
