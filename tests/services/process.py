@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ def paused(process: subprocess.Popen[Any] | None) -> Iterator[None]:
 
 def _await_stopped(pid: int) -> None:
     """Wait until a child does nothing any more: its threads stop one after the other."""
-    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    with suppress(ChildProcessError):  # It was killed meanwhile, and waited for.
+        os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 class ServerProcess:
