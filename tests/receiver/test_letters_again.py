@@ -214,3 +214,16 @@ def test_a_record_in_the_middle_of_which_its_source_ended_is_not_stored(tmp_path
     told = "its source ended in the middle of it, after 4 bytes: there is only its beginning"
     assert stream.send(place, names, even_sent=True) == (0, {names[0]: told})
     assert stream.stored == []
+
+
+def test_a_log_that_cannot_be_read_keeps_no_letter_of_others_from_being_sent(
+    tmp_path: Path,
+) -> None:
+    place, names = write(tmp_path, "bad 0", "bad 1")
+    unread = "2-" + "b" * 32
+    (tmp_path / unread / "segment-000000000001.log").mkdir(parents=True)
+    stream = Stream()
+    count, left = stream.send(place, [names[0], (unread, 1), (unread, 2), names[1]])
+    assert (count, list(left)) == (2, [(unread, 1), (unread, 2)])
+    assert all(why.startswith("its log cannot be read: ") for why in left.values())
+    assert (stream.stored, len(stream.keys)) == (["bad 0", "bad 1"], 2)

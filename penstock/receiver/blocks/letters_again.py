@@ -29,7 +29,7 @@ from penstock.receiver.blocks.framing import CutRecordError
 class LettersInHand:
     """The letters that one attempt has sent or is sending. Safe to use from any thread.
 
-    An entry stays as long as the process runs: a block of which it is not known whether the ledger
+    An entry stays as long as the attempt runs: a block of which it is not known whether the ledger
     has it may still come into it.
     """
 
@@ -77,9 +77,6 @@ def send_again(
     Returns:
         How many were sent; those that were not, and why. One that is discarded again stays the
         letter that it is.
-
-    Raises:
-        WalError, OSError: The letters cannot be read.
     """
     left: dict[LetterName, str] = {}
     sending: dict[LetterName, SentLetter] = {}
@@ -123,6 +120,8 @@ def send_again(
     for name, letter in _found(place, names):
         if letter is None:
             why = f"it is not in {place.folder} on {place.host}"
+        elif isinstance(letter, Exception):
+            why = f"its log cannot be read: {typed_text(letter)}"
         elif failure is not None:
             why = f"it was not tried, since {typed_text(failure)}"
         else:
@@ -148,18 +147,23 @@ def send_again(
 
 def _found(
     place: DeadLetterPlace, names: Sequence[LetterName]
-) -> Iterator[tuple[LetterName, DeadLetter | None]]:
-    """Yield each letter that was asked for, once; None: it is gone."""
+) -> Iterator[tuple[LetterName, DeadLetter | Exception | None]]:
+    """Yield each letter that was asked for, once; None: it is gone; an error: it is not known."""
     by_log: dict[str, set[int]] = {}
     for log, number in names:
         by_log.setdefault(log, set()).add(number)
     for log, numbers in by_log.items():
-        for number, letter in letters_of_log(place, log):
-            if number in numbers:
-                numbers.discard(number)
-                yield (log, number), letter
+        unread: Exception | None = None
+        try:
+            for number, letter in letters_of_log(place, log):
+                if number in numbers:
+                    numbers.discard(number)
+                    yield (log, number), letter
+        except (PenstockError, OSError) as error:
+            # Letters of other logs may be in the stream by now.
+            unread = error
         for number in sorted(numbers):
-            yield (log, number), None
+            yield (log, number), unread
 
 
 def _record(letter: DeadLetter) -> Any:
