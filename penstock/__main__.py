@@ -7,7 +7,7 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -218,7 +218,7 @@ def _ended(arguments: list[str]) -> int:
 
 def _ways_of_letters() -> object:
     """Return what the commands of dead letters need of rooms above theirs."""
-    from penstock.dead_letters.cli import AsksProgram, Ways
+    from penstock.dead_letters.cli import AsksProgram, KnownSent, Ways
     from penstock.host.encryption import recovery_encryption
 
     def key() -> EncryptionKey | None:
@@ -229,8 +229,9 @@ def _ways_of_letters() -> object:
 
         return client_of(app)
 
-    def sent(folder: str) -> Mapping[int, Container[bytes]] | None:
+    def sent(folder: str) -> KnownSent | None:
         from penstock.host.durability import LEDGER
+        from penstock.host.preparation import kept_name
         from penstock.tracker import ReceivedBlockTracker
         from penstock.wal import locate
 
@@ -238,9 +239,10 @@ def _ways_of_letters() -> object:
         if not fs.is_folder(path):
             return None
         ledger = ReceivedBlockTracker.read(path, fs=fs, encryption=key())
-        return {
+        keys = {
             number: ledger.sent_letters(number)[1] for number in ledger.stream_numbers().values()
         }
+        return KnownSent(keys, kept_name(fs, os.path.dirname(path)) or "")
 
     return Ways(key=key, sent=sent, client=client)
 

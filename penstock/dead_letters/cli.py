@@ -46,18 +46,38 @@ class AsksProgram(Protocol):
 
 
 @dataclass(frozen=True)
+class KnownSent:
+    """What a program's ledger knows of letters that were sent.
+
+    Attributes:
+        keys: Their keys, by stream.
+        program: What the program's letters are known by where programs share a folder; empty: it
+            keeps no such name.
+    """
+
+    keys: Mapping[int, Container[bytes]]
+    program: str = ""
+
+    def has(self, stored: StoredLetter) -> bool | None:
+        """Return whether a letter was sent; None: it is another program's."""
+        if _key(stored) in self.keys.get(stored.letter.stream, ()):
+            return True
+        return False if stored.program in ("", self.program) else None
+
+
+@dataclass(frozen=True)
 class Ways:
     """What the commands need of rooms above this one.
 
     Attributes:
         key: Returns the key that encrypted logs are read with.
         client: Returns what asks a running program, whose id, name or URL it is given.
-        sent: Returns the keys of the letters that were sent, by stream, as the ledger of a
-            checkpoint directory or log folder knows them; None: it has no ledger.
+        sent: Returns what the ledger of a checkpoint directory or log folder knows; None: it has
+            no ledger.
     """
 
     key: Callable[[], EncryptionKey | None] = lambda: None
-    sent: Callable[[str], Mapping[int, Container[bytes]] | None] = lambda _: None
+    sent: Callable[[str], KnownSent | None] = lambda _: None
     client: Callable[[str | None], AsksProgram] | None = None
 
 
@@ -81,8 +101,8 @@ class _Folder:
             if stream in (None, str(letter.stream), letter.stream_name, letter.stream_text):
                 yield stored
 
-    def sent(self, ledger: str | None) -> Mapping[int, Container[bytes]] | None:
-        """Return the keys of the letters that were sent, by stream; None: it is not known here.
+    def sent(self, ledger: str | None) -> KnownSent | None:
+        """Return what is known of the letters that were sent; None: nothing is here.
 
         Raises:
             OSError, PenstockError: A folder that was named has no ledger, or cannot be read.
@@ -159,12 +179,13 @@ _stream = click.option(
 def _list(folder: _Folder, stream: str | None, as_json: bool, ledger: str | None) -> int:
     """One line per record: its id, when, from which stream, why, how it begins."""
     sent = folder.sent(ledger)
-    count = 0
+    count = unknown = 0
     program = ""
     for stored in folder.letters(stream):
         count += 1
         letter = stored.letter
-        is_sent = None if sent is None else _key(stored) in sent.get(letter.stream, ())
+        is_sent = None if sent is None else sent.has(stored)
+        unknown += is_sent is None
         if as_json:
             print(json.dumps({**_facts(stored), "sent": is_sent}))
             continue
@@ -181,9 +202,12 @@ def _list(folder: _Folder, stream: str | None, as_json: bool, ledger: str | None
         )
     if not count and not as_json and stream is None:
         print("no dead letters")
-    if count and sent is None:
+    if unknown:
+        which = (
+            "which of them" if unknown == count else f"which of {unknown} letters of other programs"
+        )
         print(
-            f"penstock dead-letters: which of them were sent is not known here{folder.no_ledger}; "
+            f"penstock dead-letters: {which} were sent is not known here{folder.no_ledger}; "
             "the program's checkpoint directory or log folder says it, if --ledger names it",
             file=sys.stderr,
         )
@@ -322,13 +346,19 @@ def _send(
             for at in range(0, len(chosen), _SENT_AT_A_TIME):
                 some = chosen[at : at + _SENT_AT_A_TIME]
                 part = {(each.log, each.number): each.id for each, _ in some}
-                done = program.act(
-                    "send",
-                    stream=number,
-                    letters=[[each.log, each.number, digest] for each, digest in some],
-                    again=again,
-                    program=owner,
-                )
+                try:
+                    done = program.act(
+                        "send",
+                        stream=number,
+                        letters=[[each.log, each.number, digest] for each, digest in some],
+                        again=again,
+                        program=owner,
+                    )
+                except BaseException:
+                    _tell_left(left + others)
+                    if sent:
+                        print(f"{sent} sent before that")
+                    raise
                 if done.get("isOther", False):
                     whose = f"it is one of another program, {owner}" if owner else _UNKNOWN
                     others += [(each.id, whose) for each, _ in chosen]

@@ -297,7 +297,7 @@ def letters_folder(
 def _kept_name(own: str, app_name: str) -> str:
     fs, folder = locate(own)
     path = os.path.join(folder, _FILE)
-    found = _read(fs, path)
+    found = kept_name(fs, folder)
     if found is not None:
         if not is_program_name(found):
             raise PenstockError(
@@ -323,9 +323,10 @@ def _kept_name(own: str, app_name: str) -> str:
     return name
 
 
-def _read(fs: FileSystem, path: str) -> str | None:
+def kept_name(fs: FileSystem, folder: str) -> str | None:
+    """Return what a checkpoint directory or log folder has as its program's name; None: nothing."""
     try:
-        file = fs.open(path)
+        file = fs.open(os.path.join(folder, _FILE))
     except FileNotFoundError:
         return None
     try:

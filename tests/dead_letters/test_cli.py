@@ -143,6 +143,25 @@ def test_list_shows_what_was_sent_as_the_ledger_knows_it(
         assert [line.endswith("  (sent)") for line in lines] == [False, True, False]
 
 
+def test_a_ledger_says_nothing_of_letters_of_other_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = tmp_path / "shared"
+    for each, digit in (("one", "a"), ("two", "b")):
+        name = program_name(each, digit * 32)
+        write(shared / name, each, attempt=digit * 32)
+        (tmp_path / each).mkdir()
+        (tmp_path / each / "program").write_text(name)
+    note_sent(tmp_path / "one", ("2-" + "a" * 32, 1))
+    note_sent(tmp_path / "two")
+    for ledger, sent in (("one", [True, None]), ("two", [None, False])):
+        command = ["dead-letters", str(shared), "list", "--ledger", str(tmp_path / ledger)]
+        assert main([*command, "--json"]) == 0
+        shown = capsys.readouterr()
+        assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == sent
+        assert "1 letters of other programs" in shown.err
+
+
 def test_list_says_where_it_is_not_known_what_was_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +258,25 @@ def test_send_asks_once_for_each_that_was_not_sent_and_says_which_are_left(
     assert asked == [(2, [1], False), (3, [1], False)]
     assert left == {"2-01234567-1", "3-01234567-1", function, "3-00000000-1"}
     assert out == "0 sent, 4 left\n"
+
+
+def test_what_was_sent_and_left_is_told_when_the_program_answers_no_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.dead_letters.cli._SENT_AT_A_TIME", 4)
+    write(tmp_path, *(f"{number}" for number in range(1, 8)))
+
+    class Ends(Sends):
+        def act(self, action: str, **what: Any) -> Any:
+            if self.asked:
+                raise PenstockError("it has ended")
+            return super().act(action, **what)
+
+    with pytest.raises(PenstockError, match="it has ended"):
+        command(Ends(), str(tmp_path), "send", "--stream", "2")
+    told = capsys.readouterr()
+    assert told.out == "3 sent before that\n"
+    assert told.err == "penstock dead-letters: 2-01234567-4 is left: no\n"
 
 
 def test_show_tells_all_of_one_and_which_are_not_there(
