@@ -160,6 +160,10 @@ def test_a_ledger_says_nothing_of_letters_of_other_programs(
         shown = capsys.readouterr()
         assert [json.loads(line)["sent"] for line in shown.out.splitlines()] == sent
         assert "1 letters of other programs" in shown.err
+    # A program that has a name wrote letters beside its ledger too.
+    write(tmp_path / "one", "beside")
+    assert main(["dead-letters", str(tmp_path / "one"), "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sent"] is False
 
 
 def test_list_says_where_it_is_not_known_what_was_sent(
@@ -434,7 +438,7 @@ def test_a_folder_that_is_not_of_penstock_is_told_from_one_that_has_no_letters(
 
 
 def test_below_a_folder_of_several_programs_a_program_sends_what_is_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own, other = (program_name("meters", digit * 32) for digit in "12")
     for program, attempt in ((own, "a" * 32), (other, "b" * 32)):
@@ -461,6 +465,9 @@ def test_below_a_folder_of_several_programs_a_program_sends_what_is_its_own(
     code, asked, out, told = send("2-aaaaaaaa-1", "2-bbbbbbbb-1")
     assert (code, asked, out) == (1, [(2, [1], False)], "1 sent, 1 left\n")
     assert told == f"penstock dead-letters: 2-bbbbbbbb-1 {whose}"
+    # Each of another's is told once, however many requests they would have made.
+    monkeypatch.setattr("penstock.dead_letters.cli._SENT_AT_A_TIME", 1)
+    assert send("--stream", "meters")[3].count(whose) == 2
     # A program of which there are none here has sent nothing.
     assert send("--stream", "2", to=program_name("", "3" * 32))[:3] == (1, [], "0 sent, 4 left\n")
 

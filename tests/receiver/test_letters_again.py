@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ from penstock.dead_letters import (
     letters,
     origin_digest,
 )
+from penstock.receiver.blocks.assembler import RecordTooLargeError
 from penstock.receiver.blocks.framing import CutRecordError
 from penstock.receiver.blocks.letters_again import LettersInHand, send_again
+from penstock.runtime.clock import ManualClock
+from penstock.wal import EncryptionKey
 
 
 def write(folder: Path, *records: Any, **changes: Any) -> tuple[DeadLetterPlace, list[LetterName]]:
@@ -52,6 +57,7 @@ class Stream:
         self.refuses = refuses
         self.reports_at_once = reports_at_once
         self.breaks_at = breaks_at
+        self.too_large: Any = None
         self.stored: list[Any] = []
         self.keys: list[bytes] = []
         self.open: list[SentLetter] = []
@@ -67,6 +73,8 @@ class Stream:
         for record in records:
             if record == self.breaks_at:
                 raise OSError("the disk is full")
+            if record == self.too_large:
+                raise RecordTooLargeError(len(record), 1)
             if record in self.refuses:
                 self.reasons.append(ValueError("no number"))
             else:
@@ -161,6 +169,42 @@ def test_what_a_stream_took_before_it_broke_is_not_sent_a_second_time(tmp_path: 
     assert stream.stored == ["bad"]
 
 
+def test_a_record_that_is_too_large_still_keeps_no_other_from_being_sent(tmp_path: Path) -> None:
+    place, names = write(tmp_path, "bad 0", "bad 1")
+    stream = Stream()
+    stream.too_large = "bad 0"
+    count, left = stream.send(place, names)
+    assert (count, list(left)) == (1, names[:1])
+    assert left[names[0]].startswith("it still does not fit: RecordTooLargeError: ")
+    stream.too_large = None
+    assert stream.send(place, names) == (1, {names[1]: SENT_BEFORE})
+
+
+def test_what_was_discarded_again_and_fits_by_now_is_not_sent_a_second_time(tmp_path: Path) -> None:
+    place, names = write(tmp_path, "bad")
+    stream = Stream(refuses=["bad"])
+    assert stream.send(place, names)[0] == 0
+    stream.refuses, stream.breaks_at = [], "the end"
+    assert stream.send(place, names)[0] == 0
+    stream.breaks_at = None
+    assert stream.send(place, names) == (0, {names[0]: "it is being sent already"})
+    assert stream.stored == ["bad"]
+
+
+def test_of_what_age_a_letter_is_sent_its_time_says(tmp_path: Path) -> None:
+    now_ms = int(time.time() * 1000)
+    stream = Stream()
+    for number, (age_s, is_sent) in enumerate(((60, True), (150, False))):
+        place = DeadLetterPlace(
+            str(tmp_path), 2, f"{number}" * 32, "Gauge", "here", max_age_s=100.0
+        )
+        clock = ManualClock(now_ms - age_s * 1000)
+        with closing(DeadLetterWriter(place, lambda message, error: None, clock)) as writer:
+            writer.add("bad", ValueError(), "")
+            writer.write()
+        assert stream.send(place, [(place.name, 1)])[0] == is_sent
+
+
 def test_a_letter_that_is_older_than_letters_are_kept_is_sent_when_that_is_asked_for(
     tmp_path: Path,
 ) -> None:
@@ -220,10 +264,15 @@ def test_a_log_that_cannot_be_read_keeps_no_letter_of_others_from_being_sent(
     tmp_path: Path,
 ) -> None:
     place, names = write(tmp_path, "bad 0", "bad 1")
-    unread = "2-" + "b" * 32
+    unread, encrypted = "2-" + "b" * 32, "2-" + "c" * 32
     (tmp_path / unread / "segment-000000000001.log").mkdir(parents=True)
+    elsewhere = replace(place, attempt="c" * 32, encryption=EncryptionKey.generate())
+    with closing(DeadLetterWriter(elsewhere, tell=lambda message, error: None)) as writer:
+        writer.add("bad", ValueError(), "")
+        writer.write()
     stream = Stream()
-    count, left = stream.send(place, [names[0], (unread, 1), (unread, 2), names[1]])
-    assert (count, list(left)) == (2, [(unread, 1), (unread, 2)])
+    asked = [names[0], (unread, 1), (unread, 2), (encrypted, 1), names[1]]
+    count, left = stream.send(place, asked)
+    assert (count, list(left)) == (2, asked[1:4])
     assert all(why.startswith("its log cannot be read: ") for why in left.values())
     assert (stream.stored, len(stream.keys)) == (["bad 0", "bad 1"], 2)
