@@ -18,7 +18,7 @@ OBJECT_ADDRESSES = ", ".join(OBJECT_FORMS.values())
 """The addresses of object stores, for errors and help."""
 
 _SHARED = {
-    "hdfs": re.compile(r"hdfs://[^/]*"),
+    "hdfs": re.compile(r"hdfs://[^/]*(?=(?:/.*)?\Z)"),
     "s3": re.compile(r"s3://(?P<bucket>[^/\s]+)"),
     "gs": re.compile(r"gs://(?P<bucket>[^/\s]+)"),
     "abfss": re.compile(
@@ -28,28 +28,29 @@ _SHARED = {
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
-def _scheme_of(address: str) -> str:
+def scheme_of(address: str) -> str:
+    """Return what stands before an address's first colon; empty: it has none."""
     return address.partition(":")[0] if ":" in address else ""
 
 
 def is_on_hdfs(address: str) -> bool:
     """Return whether an address is one of HDFS."""
-    return _scheme_of(address) == "hdfs"
+    return scheme_of(address) == "hdfs"
 
 
 def is_on_objects(address: str) -> bool:
     """Return whether an address is one of an object store."""
-    return _scheme_of(address) in OBJECT_FORMS
+    return scheme_of(address) in OBJECT_FORMS
 
 
 def is_shared(address: str) -> bool:
     """Return whether an address is one that all hosts share: of HDFS or of an object store."""
-    return _scheme_of(address) in _SHARED
+    return scheme_of(address) in _SHARED
 
 
 def authority_in(address: str) -> re.Match[str] | None:
     """Return what stands before the path of a shared address; None if the address is malformed."""
-    found = _SHARED[_scheme_of(address)].match(address)
+    found = _SHARED[scheme_of(address)].match(address)
     return found if found and address[found.end() :][:1] in ("", "/") else None
 
 

@@ -56,6 +56,7 @@ def test_addresses_have_one_form(given: str, normal: str) -> None:
         "wasbs://container@account.blob.core.windows.net/a",
         "http://host/a",
         "hdfs:relative",
+        "hdfs://host/a\nb",
     ],
 )
 def test_other_addresses_are_refused_with_what_to_use(address: str) -> None:

@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from penstock.files.addresses import authority_in
+from penstock.files.addresses import OBJECT_FORMS, authority_in, scheme_of
 from penstock.wal._answers import StorageAwayError
 from penstock.wal._errors import MissingClientError
 from penstock.wal._objects.aws_profile import ProfileCredentials
@@ -31,7 +31,6 @@ from penstock.wal._objects.clouds import (
     REFUSED_CODES,
     Cloud,
     cloud_of,
-    form_of,
 )
 from penstock.wal._objects.settings import STORAGE_VARIABLES, storage_settings
 
@@ -105,7 +104,9 @@ class ObjectsClient:
         cloud = _cloud(name)
         found = authority_in(name)
         if found is None or found[0] != name:
-            raise OSError(errno.EINVAL, f"it is not of the form {form_of(name)}", name)
+            raise OSError(
+                errno.EINVAL, f"it is not of the form {OBJECT_FORMS[scheme_of(name)]}", name
+            )
         _obstore(name)
         for variable, value in os.environ.items():
             # As a secret of Kubernetes has it that was made with `echo`.

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.files.addresses import OBJECT_FORMS
+from penstock.files.addresses import OBJECT_FORMS, scheme_of
 from penstock.wal._objects.settings import storage_settings
 
 Environment = Mapping[str, str]
@@ -192,20 +192,15 @@ _CLOUDS = {
 
 def cloud_of(address: str) -> Cloud | None:
     """Return the service of an address by its scheme, None where it is of none."""
-    scheme, colon, _ = address.partition(":")
-    return _CLOUDS.get(scheme) if colon else None
-
-
-def form_of(address: str) -> str:
-    """Return what an address with this one's scheme looks like, for errors."""
-    return OBJECT_FORMS[address.partition(":")[0]]
+    return _CLOUDS.get(scheme_of(address))
 
 
 def object_store_help(address: str) -> str:
     """Return what a person may mend where a store is not reached, in words."""
     cloud = cloud_of(address)
     assert cloud is not None, address
+    form = OBJECT_FORMS[scheme_of(address)]
     return (
-        f"mend the address ({form_of(address)}), or endpoint, region and credentials in the "
-        f"environment ({cloud.endpoint_variables[-1]}, {cloud.credentials})"
+        f"mend the address ({form}), or endpoint, region and credentials in the environment "
+        f"({cloud.endpoint_variables[-1]}, {cloud.credentials})"
     )
