@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -72,16 +72,28 @@ def imported_at_once(tree: ast.AST) -> Iterator[str]:
             yield from imported_at_once(node)
 
 
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield what a file imports at any time, or for types only."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from imported_at_once(ast.Module([node], []))
+
+
+def arrows(
+    texts: dict[str, str], imports: Callable[[ast.AST], Iterator[str]]
+) -> dict[str, set[str]]:
+    """Return which others of these modules each imports."""
+    found: dict[str, set[str]] = {}
+    for module, text in texts.items():
+        names = imports(ast.parse(text))
+        modules = {name if name in texts else name.rpartition(".")[0] for name in names}
+        found[module] = (modules & texts.keys()) - {module}
+    return found
+
+
 def in_order(texts: dict[str, str]) -> list[str]:
     """Return modules in an order in which each finds what it imports; raises `CycleError`."""
-    graph: dict[str, set[str]] = {}
-    for module, text in texts.items():
-        found = {
-            name if name in texts else name.rpartition(".")[0]
-            for name in imported_at_once(ast.parse(text))
-        }
-        graph[module] = (found & texts.keys()) - {module}
-    return list(TopologicalSorter(graph).static_order())
+    return list(TopologicalSorter(arrows(texts, imported_at_once)).static_order())
 
 
 def texts_of_modules() -> dict[str, str]:
@@ -122,19 +134,13 @@ _KNOW_EACH_OTHER = [
 
 def circles(texts: dict[str, str]) -> list[str]:
     """Return the modules that import each other by any of their imports, circle by circle."""
-    arrows: dict[str, set[str]] = {}
-    for module, text in texts.items():
-        nodes = [node for node in ast.walk(ast.parse(text)) if hasattr(node, "names")]
-        names = {f"{getattr(node, 'module', '')}.{each}" for node in nodes for each in named(node)}
-        found = {name.strip(".") for name in names}
-        found = {name if name in texts else name.rpartition(".")[0] for name in found}
-        arrows[module] = (found & texts.keys()) - {module}
+    ahead_of = arrows(texts, imported)
 
     def reached(module: str) -> set[str]:
         seen: set[str] = set()
         ahead = [module]
         while ahead:
-            more = arrows[ahead.pop()] - seen
+            more = ahead_of[ahead.pop()] - seen
             seen |= more
             ahead += more
         return seen
@@ -147,11 +153,6 @@ def circles(texts: dict[str, str]) -> list[str]:
             if module in there
         }
     )
-
-
-def named(node: ast.AST) -> list[str]:
-    """Return the names that an import has."""
-    return [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
 
 
 def test_also_for_types_no_others_import_each_other_in_a_circle() -> None:
